@@ -37,6 +37,10 @@ RUNS: dict[str, list[str]] = {
     "bench.graph_growth": ["--sizes", "200", "400"],
     "bench.hooks": ["--store", STORE, "--queries", f"{TINY}/queries.jsonl", "--rounds", "2"],
     "bench.latency": ["--store", STORE, "--dataset", TINY, "--rounds", "2"],
+    "bench.load": [
+        *("--store", STORE, "--queries", f"{TINY}/queries.jsonl", "--before", ".", "--clients"),
+        *("8", "--rounds", "1", "--pace-s", "0.4", "--phase-s", "3"),
+    ],
     "bench.peers": ["--sets", SET, "--arms", "fts5_*"],
     "bench.phases": ["--stores", STORES, "--sets", SET, "--sample", "4"],
     "bench.scale.encoder": ["cut"],

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ from httpx2 import AsyncClient
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
+from noctuary.agents.mcp_http import MAX_CONNECTIONS
 from noctuary.agents.mcp_view import item_uri
 from tests.e2e.conftest import FirstNight
 from tests.e2e.stores import CANARIES
@@ -354,6 +355,23 @@ def test_over_http_only_a_request_with_the_token_and_a_local_name_passes(
         assert httpx2.get(health).json() == {"status": "ok"}
         assert httpx2.get(health, headers={"Host": "attacker.example"}).status_code == 421
         assert httpx2.post(url, content=b"x" * 5_000_000, headers=own).status_code in (400, 413)
+        assert httpx2.get(url, headers=own).status_code == 405, "no stream stays open for nothing"
+
+
+def test_over_http_silent_clients_keep_nobody_out(plain_store: Store) -> None:
+    with over_http("--store", str(plain_store.root)) as (url, token), ExitStack() as stack:
+        place = httpx2.URL(url)
+        head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n"
+        begun = [b"", head.encode(), f"{head}Content-Length: 500\r\n\r\n{{".encode()]
+        for n in range(MAX_CONNECTIONS + 20):
+            silent = stack.enter_context(socket.create_connection((place.host, place.port or 0)))
+            silent.sendall(begun[n % len(begun)])
+
+        async def ask(client: Client) -> None:
+            for _ in range(3):
+                assert (await call(client, "recall", query="spare key"))["memories"]
+
+        connected(url, ask, token=token)
 
 
 def test_nothing_that_a_night_withholds_is_ever_answered(full_night: FirstNight) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -12,17 +13,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from noctuary.agents.server import find_place
+from noctuary.agents.client import LIFETIME_S, MAX_REQUEST_BYTES, Refusal, ask, ping
+from noctuary.agents.server import MAX_CONNECTIONS, MAX_HELD_BYTES, find_place, read_fallback
+from tests.support.hook_runner import Case, run_cases
 from tests.support.store import Store, household, memory, renumber
 
 NOBODY = 65534
+PROMPT = "where is the spare key?"
 _NOCTUARY = [sys.executable, "-m", "noctuary.cli.main"]
 _CLIENT = """
 import json, sys
@@ -213,6 +217,79 @@ def test_a_stopped_server_does_not_hold_a_client_up_and_does_not_log_what_nobody
     assert recall_json(dense_store, "spare key", "--dry-run")["served_by"] == "server"
     assert logged(dense_store) == rows
     assert "(timeout)" in doctor_says(dense_store)["message"]
+
+
+def test_a_hook_is_not_held_up_by_a_stopped_server(
+    dense_store: Store, home: Path, serve: Serve
+) -> None:
+    process = serve(dense_store)
+    process.send_signal(signal.SIGSTOP)
+    event = {"hook_event_name": "UserPromptSubmit", "cwd": "/p", "transcript_path": None}
+    environ = {"NOCTUARY_HOME": str(home), "NOCTUARY_STORE": str(dense_store.root)}
+    cases = [
+        Case(
+            "claude",
+            json.dumps({**event, "session_id": f"s{n}", "prompt": PROMPT}).encode(),
+            environ,
+        )
+        for n in range(3)
+    ]
+    answers = list(run_cases(cases))
+    for done in answers:
+        assert done.code == 0
+        assert done.took_ms < LIFETIME_S * 1000, "it did not wait for the server to the end"
+    assert any(b"blue door" in done.stdout for done in answers), "its own process answers"
+    noted = read_fallback(find_place(dense_store.root))
+    assert noted is not None
+    assert noted.code == "timeout"
+
+
+@contextmanager
+def connections(store: Store, sent: Sequence[bytes]) -> Generator[None]:
+    """Connect once for each of some beginnings of a request, and leave it at that."""
+    with ExitStack() as stack:
+        for part in sent:
+            connection = stack.enter_context(socket.socket(socket.AF_UNIX))
+            connection.settimeout(2)
+            with suppress(OSError):  # refused: before it has sent all, or at the door
+                connection.connect(str(find_place(store.root).socket))
+                connection.sendall(part)
+        yield
+
+
+def test_silent_clients_hold_nobody_up(dense_store: Store, serve: Serve) -> None:
+    serve(dense_store, "--clients", "1")
+    with connections(dense_store, [b"", b'{"noctuary": 1, "op": "rec'] * 60):
+        for _ in range(3):
+            found = ask("spare key", 3, store=dense_store.root)
+            assert found is not None, "answered by the server, before the silent ones are ended"
+            assert found["memories"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads memory in /proc")
+def test_connections_and_what_they_hold_are_bounded(dense_store: Store, serve: Serve) -> None:
+    process = serve(dense_store)
+    ask("spare key", store=dense_store.root)
+    before = peak_bytes(process.pid)
+    with connections(dense_store, [b"x" * (MAX_REQUEST_BYTES - 1)] * 200):
+        pass
+    until, code = time.monotonic() + 20, ""
+    while code != "busy":  # they last a second: less than a busy machine may need to make them
+        assert time.monotonic() < until
+        with connections(dense_store, [b""] * (MAX_CONNECTIONS + 1)):
+            answer = ping(dense_store.root)
+            code = answer.code if isinstance(answer, Refusal) else ""
+    assert peak_bytes(process.pid) - before < 2 * MAX_HELD_BYTES
+    until = time.monotonic() + 10
+    while (found := recall_json(dense_store, "spare key"))["served_by"] != "server":
+        assert time.monotonic() < until
+    assert found["memories"]
+
+
+def peak_bytes(pid: int) -> int:
+    """The most memory that a process has ever had."""
+    (line,) = re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(line) * 1024
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

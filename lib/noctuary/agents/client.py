@@ -23,7 +23,7 @@ TYPE_CHECKING = False  # as in `noctuary`: without `typing`
 if TYPE_CHECKING:
     import socket
     import threading
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
     from typing import Any
@@ -133,7 +133,7 @@ def _newest_store(home: str) -> tuple[str, bool] | None:
 PROTOCOL = 1  # raised when one side could not read the other's messages any more
 MAX_REQUEST_BYTES = 2 << 20  # a query of 100 KB is 600 KB once escaped; protects the server
 MAX_RESPONSE_BYTES = 256 << 20  # a quarter of a million memories; beyond it nobody is believed
-REQUEST_DEADLINE_S = 4.0  # from a connection's first byte to its last: one client, one thread
+REQUEST_DEADLINE_S = 4.0  # from a connection's first byte to its last
 CLIENT_WAIT_S = 5.0  # above the server's deadline: one that is alive has always answered by then
 
 _CHUNK_BYTES = 1 << 16
@@ -171,8 +171,14 @@ def decode(line: bytes) -> dict[str, Any] | Refusal:
     return message
 
 
-def read_line(connection: socket.socket, limit: int, until: float) -> bytes | Refusal:
+def read_line(
+    connection: socket.socket,
+    limit: int,
+    until: float,
+    may_hold: Callable[[int], bool] = lambda _: True,
+) -> bytes | Refusal:
     """Read up to the first newline: at most `limit` bytes, and until this `time.monotonic()`."""
+    # `may_hold` is asked for the bytes of each part, before the next one is read.
     parts: list[bytes] = []
     size = 0
     while (left := until - time.monotonic()) > 0:
@@ -186,6 +192,8 @@ def read_line(connection: socket.socket, limit: int, until: float) -> bytes | Re
         size += len(head)
         if size > limit:
             return Refusal("too_large", f"expected at most {limit:,} bytes on a line")
+        if not may_hold(len(head)):
+            return Refusal("busy", "unfinished requests fill the memory: ask less at once")
         if newline:
             return b"".join(parts)
         if not part:

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import hmac
 import inspect
-import ipaddress
 import json
 import logging
 import os
-import re
-import secrets
 import socket
-import stat
 import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, TypeVar
-from urllib.parse import urlsplit
 
 from anyio import CapacityLimiter, move_on_after, to_thread
 from mcp.server import MCPServer
@@ -32,9 +24,6 @@ from mcp.server.mcpserver.resources import ResourceSecurity
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import BaseModel, Field
-from starlette.datastructures import Headers
-from starlette.responses import JSONResponse, PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from noctuary import __version__
 from noctuary.agents.mcp_view import (
@@ -66,7 +55,6 @@ from noctuary.agents.mcp_view import (
     remember_in_view,
 )
 from noctuary.core.errors import NoctuaryError
-from noctuary.core.files import make_directory
 from noctuary.core.sqlite import close_logs
 from noctuary.text.marks import visible
 
@@ -300,7 +288,8 @@ def build_server(view: View, timeout_s: float) -> MCPServer:
         "version": __version__,
         "instructions": INSTRUCTIONS,
     }
-    server = MCPServer(NAME, **said, log_level="WARNING")
+    # What it offers never changes: a subscription would hold a connection open for nothing.
+    server = MCPServer(NAME, **said, log_level="WARNING", subscriptions=False)
     tools, workers = Tools(view, timeout_s), Workers(timeout_s)
     for title, work, hints in (
         ("Recall memories", tools.recall, READS_ONLY),
@@ -388,6 +377,7 @@ def _as_text(values: dict[str, Any]) -> str:
 
 _GOODBYE_S = 0.5  # for running calls once the client has left; agents kill after some two seconds
 
+_HTTP_GOODBYE_S = 4  # for open requests after a signal
 _FORMAT = "noctuary mcp: %(levelname)s %(message)s"
 
 
@@ -405,6 +395,8 @@ def run_http(
     """Answer at a listening socket whoever sends the token, until a signal ends it."""
     import uvicorn  # of the SDK; stdio needs none
 
+    from noctuary.agents.mcp_http import BoundedProtocol, Guard, is_loopback
+
     # Every request stands for itself: a client notices no restart, and none can fill up sessions.
     app = _prepare(view, timeout_s).streamable_http_app(
         stateless_http=True,
@@ -414,8 +406,9 @@ def run_http(
     is_local = is_loopback(listener.getsockname()[0])
     config = uvicorn.Config(
         Guard(app, token, is_local=is_local),
+        http=BoundedProtocol,
         log_config=None, access_log=False, server_header=False, proxy_headers=False, ws="none",
-        limit_concurrency=MAX_CONNECTIONS, timeout_graceful_shutdown=_HTTP_GOODBYE_S,
+        timeout_graceful_shutdown=_HTTP_GOODBYE_S,
     )  # fmt: skip
     ready()  # the socket listens: who connects now is answered in a moment
     uvicorn.Server(config).run([listener])
@@ -453,132 +446,3 @@ def _warm_up(view: View) -> None:
         for warning in view.store_warnings:
             logging.getLogger(__name__).warning("%s", warning.message)
         warm_up(store)
-
-
-# HTTP: who may ask. Any program of this machine reaches a port, and so does any page of a browser.
-
-HEALTH_PATH = "/healthz"
-MAX_CONNECTIONS = 64  # others are told 503 at once
-_HTTP_GOODBYE_S = 4  # for open requests after a signal
-
-TOKEN_FILE = "mcp_token"  # below the home
-MIN_TOKEN_CHARS = 32  # of 64 signs each: nobody guesses it
-_LOCAL_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
-
-
-class McpServeError(NoctuaryError):
-    """The server cannot be reached safely, or not at all, at this address."""
-
-
-class Guard:
-    """Lets nothing pass but requests with the token, for this machine's own names."""
-
-    def __init__(self, app: ASGIApp, token: bytes, *, is_local: bool) -> None:
-        """Take what answers, the token, and whether only this machine can reach it."""
-        self._app = app
-        self._token = token
-        self._is_local = is_local
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or pass it on."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        refusal = self._refusal(scope)
-        if refusal is not None:
-            await PlainTextResponse(*refusal)(scope, receive, send)
-        elif scope["path"] == HEALTH_PATH:
-            await JSONResponse({"status": "ok"})(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
-
-    def _refusal(self, scope: Scope) -> tuple[str, int, dict[str, str]] | None:
-        """Return why a request is refused: the sentence, its status, and headers."""
-        headers = Headers(scope=scope)
-        # DNS rebinding: a page's own name that leads to this machine. Beyond it, names are not
-        # known, and the token is what no page has.
-        if self._is_local and _name_of(f"//{headers.get('host', '')}") not in _LOCAL_NAMES:
-            return "this server answers at 127.0.0.1 and localhost only", 421, {}
-        if "origin" in headers and _name_of(headers["origin"]) not in _LOCAL_NAMES:
-            return "this server answers no page of another site", 403, {}
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        is_known = hmac.compare_digest(given.strip().encode("utf-8"), self._token)
-        if scope["path"] != HEALTH_PATH and not (is_known and scheme.lower() == "bearer"):
-            said = "send the token of this server as `Authorization: Bearer TOKEN`"
-            return said, 401, {"WWW-Authenticate": "Bearer"}
-        return None
-
-
-def _name_of(address: str) -> str | None:
-    try:
-        return urlsplit(address).hostname
-    except ValueError:
-        return None
-
-
-def is_loopback(host: str) -> bool:
-    """Say whether only this machine reaches an address; a name other than localhost may be any."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens at an address; port 0 takes a free one."""
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family)
-    except OSError as error:
-        what, todo = f"cannot listen at {host}, port {port} ({error.strerror})", "name another host"
-        if error.errno == errno.EADDRINUSE:
-            what, todo = f"port {port} of {host} is taken", "stop what uses it, or give --port"
-        elif error.errno == errno.EACCES:
-            todo = "give --port a number above 1023"
-        raise McpServeError(f"{what}: {todo}") from None
-
-
-def read_token(path: Path, *, may_make: bool) -> bytes:
-    """Return the token of a file that nobody else can read; without a file, a new one."""
-    if may_make:
-        make_directory(path.parent)
-        with suppress(FileExistsError):
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-            with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
-                file.write(secrets.token_urlsafe(32).encode("ascii") + b"\n")
-    try:
-        # Not blocking: a pipe that somebody put there must not stop the start.
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    except FileNotFoundError:
-        raise McpServeError(
-            f"there is no token file {path}, and beyond this machine none is made: start the "
-            "server once without --host, or write at least 32 random letters and digits into a "
-            "file that only you can read, and name it with --token-file"
-        ) from None
-    except OSError as error:
-        raise McpServeError(f"the token file {path} cannot be read ({error.strerror})") from None
-    with os.fdopen(handle, "rb") as file:
-        fault = _token_fault(path, os.fstat(handle))
-        raw = b"" if fault else file.read(1_025).strip()
-    if fault is None and not re.fullmatch(rb"[!-~]{%d,1024}" % MIN_TOKEN_CHARS, raw):
-        fault = (
-            f"expected one line of {MIN_TOKEN_CHARS} to 1,024 visible ASCII signs: delete it, and "
-            "the next start makes a new one"
-        )
-    if fault is not None:
-        raise McpServeError(f"the token file {path} cannot be used: {fault}")
-    return raw
-
-
-def _token_fault(path: Path, found: os.stat_result) -> str | None:
-    if not stat.S_ISREG(found.st_mode):
-        return "it is no regular file"
-    if not hasattr(os, "geteuid"):
-        return None  # Windows: its access lists are not in these bits
-    if found.st_uid not in (os.geteuid(), 0):
-        return f"it belongs to user {found.st_uid}, not to {os.geteuid()}"
-    if found.st_mode & 0o077:
-        return (
-            f"others can read or change it (mode {stat.S_IMODE(found.st_mode):04o}): chmod 600 it"
-        )
-    return None

@@ -155,12 +155,14 @@ def _arguments(request: Mapping[str, Any], left_ms: float) -> dict[str, Any]:
     return asked
 
 
-# The server: a bounded number of threads that answer one request per connection.
+# The server: a thread reads each connection, and a whole request takes one of a few turns, so that
+# who is silent or reads slowly holds nothing that the others need.
 
 DEFAULT_CLIENTS = 8  # answered at once: more than the cores only shares them out
-_BACKLOG = 64  # clients that may wait for a thread; more would wait longer than they have time
-_READ_TIMEOUT_S = 1.0  # for the whole request: clients send it at once; a silent one keeps a thread
-_BUSY_WAIT_S = 0.25  # for a free thread; longer delays the client's own recall
+MAX_CONNECTIONS = 256  # open at once, the silent ones too; others are refused
+MAX_HELD_BYTES = 64 << 20  # of unfinished requests and unread answers, all connections together
+_READ_TIMEOUT_S = 1.0  # for the whole request: clients send it at once
+_BUSY_WAIT_S = 0.25  # for a turn; longer delays the client's own recall
 _TICK_S = 2.0  # how often an idle server looks whether its socket is still there
 _RETRY_S = 0.05
 
@@ -189,12 +191,11 @@ class Server:
         self._tell = describe
         self._idle_s = idle_s
         self._owner = os.geteuid() if owner is None else owner
-        self._free = threading.Semaphore(clients)
-        self._clients = clients
-        self._state = threading.Lock()
+        self._turns = threading.Semaphore(clients)
+        self._state = threading.Condition()
         self._started_s = time.time()
         self._last_s = time.monotonic()
-        self._open = self._answered = 0
+        self._open = self._answered = self._held_bytes = 0
         self._is_stopped = False
 
     def stop(self) -> None:
@@ -220,9 +221,8 @@ class Server:
             listener.setblocking(False)
             while self._accept(listener):
                 pass  # who has connected already is answered
-            until = time.monotonic() + REQUEST_DEADLINE_S
-            for _ in range(self._clients):
-                self._free.acquire(timeout=max(until - time.monotonic(), 0.0))
+            with self._state:
+                self._state.wait_for(lambda: not self._open, REQUEST_DEADLINE_S)
         return reason
 
     def _accept_until_done(self, listener: socket.socket, own: int) -> str:
@@ -254,36 +254,75 @@ class Server:
             # Out of descriptors, or the client has gone: neither may end the server.
             time.sleep(_RETRY_S)
             return False
-        if not self._free.acquire(timeout=_BUSY_WAIT_S):
-            refusal = Refusal("busy", "every thread is taken: raise --clients, or ask less at once")
-            with suppress(OSError), connection:  # it did not wait
-                connection.setblocking(False)
-                connection.sendall(_encoded(refusal))
-            return True
         with self._state:
-            self._open += 1
-        threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+            is_full = self._open >= MAX_CONNECTIONS
+            self._open += 0 if is_full else 1
+        if not is_full:
+            try:
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+            except RuntimeError:  # the system gives no more threads
+                self._close(0)
+            else:
+                return True
+        with suppress(OSError), connection:  # it did not wait
+            connection.setblocking(False)
+            connection.sendall(_encoded(Refusal("busy", "too many connections: ask less at once")))
         return True
 
+    def _close(self, held_bytes: int) -> None:
+        """Count a connection as gone, with what it held."""
+        with self._state:
+            self._open -= 1
+            self._held_bytes -= held_bytes
+            self._last_s = time.monotonic()
+            self._state.notify_all()
+
     def _serve(self, connection: socket.socket) -> None:
-        until = time.monotonic() + REQUEST_DEADLINE_S
+        held_bytes = 0
+
+        def may_hold(size: int) -> bool:
+            nonlocal held_bytes
+            with self._state:
+                if self._held_bytes + size > MAX_HELD_BYTES:
+                    return False
+                self._held_bytes += size
+            held_bytes += size
+            return True
+
         try:
             # Without an answer the client has gone or does not read: nobody is left to tell.
             with suppress(OSError, ValueError), connection:
-                response = _encoded(self._respond(connection))
-                connection.settimeout(max(until - time.monotonic(), _RETRY_S))
-                connection.sendall(response)
+                self._exchange(connection, may_hold)
         finally:
-            with self._state:
-                self._open -= 1
-                self._last_s = time.monotonic()
-            self._free.release()
+            self._close(held_bytes)
 
-    def _respond(self, connection: socket.socket) -> dict[str, Any] | Refusal:
+    def _exchange(self, connection: socket.socket, may_hold: Callable[[int], bool]) -> None:
+        """Read one request, and send what answers it; without a turn once that is made."""
+        until = time.monotonic() + REQUEST_DEADLINE_S
+        line = self._read(connection, may_hold)
+        if isinstance(line, Refusal):
+            response = _encoded(line)
+        elif not self._turns.acquire(timeout=_BUSY_WAIT_S):
+            said = "every turn is taken: raise --clients, or ask less at once"
+            response = _encoded(Refusal("busy", said))
+        else:
+            try:
+                response = _encoded(self._respond(line))
+                if not may_hold(len(response)):
+                    _send(connection, response, until)  # no memory left: it keeps its turn
+                    return
+            finally:
+                self._turns.release()
+        _send(connection, response, until)
+
+    def _read(self, connection: socket.socket, may_hold: Callable[[int], bool]) -> bytes | Refusal:
         if peer_uid(connection) not in (None, self._owner):
             return Refusal("foreign_client", "this server answers its own user only")
-        line = read_line(connection, MAX_REQUEST_BYTES, time.monotonic() + _READ_TIMEOUT_S)
-        request = line if isinstance(line, Refusal) else decode(line)
+        until = time.monotonic() + _READ_TIMEOUT_S
+        return read_line(connection, MAX_REQUEST_BYTES, until, may_hold)
+
+    def _respond(self, line: bytes) -> dict[str, Any] | Refusal:
+        request = decode(line)
         if isinstance(request, Refusal):
             return request
         try:
@@ -301,6 +340,11 @@ class Server:
             with self._state:
                 self._answered += 1
         return answer
+
+
+def _send(connection: socket.socket, response: bytes, until: float) -> None:
+    connection.settimeout(max(until - time.monotonic(), _RETRY_S))
+    connection.sendall(response)
 
 
 def _encoded(answer: dict[str, Any] | Refusal) -> bytes:
@@ -356,7 +400,7 @@ def _claimed(place: Place, store: Path) -> Generator[socket.socket]:
             listener.bind(str(place.socket))
             # The directory lets nobody else in meanwhile.
             place.socket.chmod(0o600)
-            listener.listen(_BACKLOG)
+            listener.listen(MAX_CONNECTIONS)
         except OSError as error:
             raise StoreError(f"cannot listen on {place.socket}: {error}") from error
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sqlite3
 import threading
 import time
@@ -24,14 +23,7 @@ from mcp.types import CallToolResult
 from noctuary import __version__, remember
 from noctuary.agents import mcp as bounded
 from noctuary.agents import mcp as server_module
-from noctuary.agents.mcp import (
-    INSTRUCTIONS,
-    McpServeError,
-    OverdueError,
-    Workers,
-    is_loopback,
-    read_token,
-)
+from noctuary.agents.mcp import INSTRUCTIONS, OverdueError, Workers
 from noctuary.agents.mcp_view import (
     CLUSTER_URI,
     CONCEPT_URI,
@@ -507,36 +499,6 @@ def test_a_caller_that_goes_away_leaves_nothing_behind() -> None:
         return await workers.run(lambda: 3, "it")
 
     assert asyncio.run(run()) == 3
-
-
-def test_a_token_is_made_once_and_only_a_private_file_is_believed(home: Path) -> None:
-    path = home / "new" / "token"
-    with pytest.raises(McpServeError, match="none is made"):
-        read_token(path, may_make=False)
-    made = read_token(path, may_make=True)
-    assert len(made) >= 32
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert read_token(path, may_make=True) == read_token(path, may_make=False) == made
-    for content in (b"short", b"two words " * 5, b"", b"x" * 1_100, "ä".encode() * 40):
-        path.write_bytes(content)
-        with pytest.raises(McpServeError, match=r"32 to 1,024"):
-            read_token(path, may_make=True)
-    for mode in (0o640, 0o604, 0o620):
-        path.write_bytes(made)
-        path.chmod(mode)
-        with pytest.raises(McpServeError, match="chmod 600"):
-            read_token(path, may_make=True)
-    path.unlink()
-    os.mkfifo(path, 0o600)
-    with pytest.raises(McpServeError, match="no regular file"):
-        read_token(path, may_make=True)
-
-
-def test_loopback_is_this_machine_only() -> None:
-    for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost"):
-        assert is_loopback(host)
-    for host in ("0.0.0.0", "::", "192.168.1.5", "localhost.example", "", "127.0.0.1.example"):
-        assert not is_loopback(host)
 
 
 VIEWS = [

@@ -139,6 +139,18 @@ def test_clients_that_leave_early_harm_nobody(tmp_path: Path, start: StartServer
     assert isinstance(ping(tmp_path, wait_s=10), dict)
 
 
+def test_who_does_not_read_its_answer_holds_no_turn(tmp_path: Path, start: StartServer) -> None:
+    def answer_at_length(*_: Any) -> dict[str, Any]:
+        return {"big": "x" * 10_000_000}
+
+    start(tmp_path, answer_at_length, clients=1)
+    with socket.socket(socket.AF_UNIX) as slow:
+        slow.connect(str(find_place(tmp_path).socket))
+        slow.sendall(encode({"op": "recall"}))
+        assert slow.recv(1) == b"{", "the rest is never read"
+        assert isinstance(ping(tmp_path), dict)
+
+
 def test_a_defect_is_an_error_without_its_text(tmp_path: Path, start: StartServer) -> None:
     def defect(_: Path, request: Mapping[str, Any]) -> dict[str, Any]:
         raise RuntimeError(request["query"])
