@@ -234,10 +234,10 @@ def summarise(days: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _slope(days: Sequence[int], values: Sequence[float]) -> dict[str, Any]:
     """Return Theil and Sen's slope of a series as growth per year in shares of its median."""
     median = statistics.median(values)
-    slope, _, low, high = theilslopes(values, days, 0.95)
+    slope, _, low, high = map(float, theilslopes(values, days, 0.95))
     scale = NIGHTS / median if median else 0.0
     told = {"growth": slope * scale, "low": low * scale, "high": high * scale}
-    rounded = {name: round(float(value), 4) for name, value in told.items()}
+    rounded = {name: round(value, 4) for name, value in told.items()}
     creeps = rounded["low"] > CREEP
     return {"median": median, "first": values[0], "last": values[-1], **rounded, "creeps": creeps}
 
@@ -269,7 +269,8 @@ def main() -> None:
         finally:
             year.close()
         days = [json.loads(line) for line in year.lines.read_text().splitlines()]
-    found = {"memories": MEMORIES, **summarise(days), "doctor": findings}
+    told = {"memories": MEMORIES, "altered_on": min(ALTERED_ON, given.nights // 2)}
+    found = {**told, **summarise(days), "doctor": findings}
     print(json.dumps(found, indent=1))
     if given.keep:
         write_result(

@@ -137,8 +137,9 @@ def sizes(folder: Path) -> Iterator[tuple[str, int]]:
     for path in folder.rglob("*"):
         if path.is_file() and not path.is_symlink():
             parts = path.relative_to(folder).parts
+            is_log = path.name.endswith(("-wal", "-shm"))
             name = parts[1] if parts[0] == "year" else parts[0]
-            yield name.removesuffix("-wal").removesuffix("-shm"), path.stat().st_size
+            yield "write-ahead logs" if is_log else name, path.stat().st_size
 
 
 def _add(db: sqlite3.Connection, text: str, created: datetime) -> None:

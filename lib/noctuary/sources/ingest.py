@@ -445,6 +445,11 @@ def ingest_transcripts(
             except OSError as error:
                 report.fail(_unreadable(path, "read", error))
             progress.update(TASK, done, len(paths))
+        # Agents delete their files, and every session is one.
+        known_paths = turns.db.execute("SELECT path FROM files").fetchall()
+        if gone := [row for row in known_paths if not Path(row[0]).exists()]:
+            with transaction(turns.db):
+                turns.db.executemany("DELETE FROM files WHERE path = ?", gone)
     return report
 
 

@@ -147,6 +147,20 @@ def test_a_rotated_file_is_followed(folder: Folder, session: ClaudeSession) -> N
     assert (report.bytes_read, report.restarted) == (0, 0)
 
 
+def test_of_a_file_that_is_gone_only_the_turns_stay(folder: Folder, session: ClaudeSession) -> None:
+    write_session(folder.file, session.lines)
+    folder.ingest()
+    whole = folder.file.read_bytes()
+    folder.file.unlink()
+    write_session(folder.file.with_name("next.jsonl"), another_session().lines)
+    folder.ingest()
+    with closing(sqlite3.connect(folder.turns)) as db:
+        assert [Path(p).name for (p,) in db.execute("SELECT path FROM files")] == ["next.jsonl"]
+    assert sorted(folder.contents()) == sorted([*SAID, "User: A new session."])
+    folder.file.write_bytes(whole)
+    assert folder.ingest().turns == 0, "put back: its turns are known"
+
+
 def test_parallel_calls_stay_one_turn_and_a_lone_result_is_dropped(folder: Folder) -> None:
     session = ClaudeSession()
     session.assistant(call("Read", "t1", path="a.py"), message="m")
