@@ -163,6 +163,11 @@ _FINISHED = [
     dg.DagsterRunStatus.FAILURE,
     dg.DagsterRunStatus.CANCELED,
 ]
+_DROP_RUNLESS = """
+DELETE FROM event_logs WHERE run_id = '' AND id NOT IN (
+    SELECT id FROM event_logs WHERE run_id = '' ORDER BY id DESC LIMIT ?
+)
+"""
 _MESSAGE = "its process ended without a word (killed, or the machine went down)"
 
 
@@ -178,18 +183,22 @@ def drop_old_runs(instance: dg.DagsterInstance, keep: int = KEPT_RUNS) -> None:
     old = [run.run_id for run in instance.get_runs(dg.RunsFilter(statuses=_FINISHED))][keep:]
     for run_id in old:
         instance.delete_run(run_id)
-    # What that leaves of a run: rows of two tables, and the file of its events, empty.
-    history = Path(instance.root_directory) / "history"
-    for path, table in (
-        (history / "runs.db", "run_tags"),
-        (history / "runs" / "index.db", "asset_check_executions"),
+    # What that leaves: rows of two tables, the file of a run's events, empty, and the events that
+    # belong to no run (`note_source`), which have a file without a name.
+    runs = Path(instance.root_directory) / "history" / "runs"
+    of_runs = [(run_id,) for run_id in old]
+    for path, sql, values in (
+        (runs.with_suffix(".db"), "DELETE FROM run_tags WHERE run_id = ?", of_runs),
+        (runs / "index.db", "DELETE FROM asset_check_executions WHERE run_id = ?", of_runs),
+        (runs / "index.db", _DROP_RUNLESS, [(keep,)]),
+        (runs / ".db", _DROP_RUNLESS, [(keep,)]),
     ):
-        if old and path.exists():
+        if path.exists():
             with closing(sqlite3.connect(path, timeout=WAIT_S)) as db, db:
-                db.executemany(f"DELETE FROM {table} WHERE run_id = ?", [(i,) for i in old])
-    for run_id in old:
+                db.executemany(sql, values)
+    for (run_id,) in of_runs:
         for ending in ("", "-wal", "-shm"):
-            (history / "runs" / f"{run_id}.db{ending}").unlink(missing_ok=True)
+            (runs / f"{run_id}.db{ending}").unlink(missing_ok=True)
 
 
 def close_left_runs(paths: StorePaths) -> None:

@@ -38,7 +38,10 @@ def test_of_runs_long_ago_no_row_and_no_file_stays(tmp_path: Path) -> None:
             return {run_id for (run_id,) in db.execute(f"SELECT run_id FROM {table}")}
 
     (tmp_path / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    seen = dg.AssetKey("seen")
     with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+        for _ in range(4):
+            instance.report_runless_asset_event(dg.AssetMaterialization(seen))
         runs = [
             dg.materialize([thing, holds], instance=instance, tags={"night": str(i)}).run_id
             for i in range(4)
@@ -48,9 +51,14 @@ def test_of_runs_long_ago_no_row_and_no_file_stays(tmp_path: Path) -> None:
         assert {run.run_id for run in instance.get_runs()} == kept
         assert ids("runs", "runs.db") == ids("run_tags", "runs.db") == kept
         for table in ("event_logs", "asset_check_executions"):
-            assert ids(table, "runs/index.db") == kept
-        files = {path.stem for path in (tmp_path / "history" / "runs").glob("*.db")}
-        assert files == {*kept, "index"}
-        record = instance.get_latest_materialization_event(dg.AssetKey("thing"))
-        assert record is not None
-        assert record.run_id == runs[-1]
+            assert ids(table, "runs/index.db") - {""} == kept
+        for place in ("index.db", ".db"):
+            with closing(sqlite3.connect(tmp_path / "history" / "runs" / place)) as db:
+                sql = "SELECT COUNT(*) FROM event_logs WHERE run_id = ''"
+                assert db.execute(sql).fetchone() == (2,)
+        files = {path.name for path in (tmp_path / "history" / "runs").glob("*.db")}
+        assert files == {*(f"{run_id}.db" for run_id in kept), "index.db", ".db"}
+        for key, run_id in ((dg.AssetKey("thing"), runs[-1]), (seen, "")):
+            latest = instance.get_latest_materialization_event(key)
+            assert latest is not None
+            assert latest.run_id == run_id
