@@ -482,7 +482,7 @@ def forget_turns(turns_path: Path, ids: Collection[str]) -> int:
             found = turns.db.execute(_NAMED, (asked, asked)).fetchall()
             for (number,) in found:
                 turns.mark_sensitive(number)
-        # SQLite overwrites what it deletes, but not where a row lay before its page was split.
+        # SQLite overwrites what it deletes, but not where a row lay before its page was balanced.
         turns.db.execute("VACUUM")
         turns.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     return len(found)

@@ -439,11 +439,9 @@ def _delete(db: sqlite3.Connection, ids: Sequence[int]) -> int:
 
 
 def _empty_log(path: Path) -> bool:
-    """Write the file anew, the log back, and cut it; False where others are at work."""
+    """Write the log back and cut it; False where others are at work."""
     try:
         with _lock, directory_lock(path.parent), closing(_open(path)) as db:
-            # SQLite overwrites what it deletes, but not where a row lay before its page was split.
-            db.execute("VACUUM")
             (is_busy, *_) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             return not is_busy
     except (sqlite3.Error, OSError) as error:

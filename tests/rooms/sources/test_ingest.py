@@ -168,20 +168,17 @@ def test_a_forgotten_turn_is_in_no_page(folder: Folder) -> None:
     chance, kept = random.Random(5), dict[str, str]()
     for number in range(12):
         session = ClaudeSession(f"session {number}")
-        texts = [
-            f"{number}.{i} {chance.randbytes(chance.randrange(20, 400)).hex()}" for i in range(42)
-        ]
-        for text in texts:
-            session.user(text)
+        for i in range(42):
+            session.user(f"{number}.{i} {chance.randbytes(chance.randrange(20, 400)).hex()}")
         write_session(folder.file.with_name(f"{number}.jsonl"), session.lines)
         folder.ingest()
         with closing(sqlite3.connect(folder.turns)) as db:
             found = db.execute("SELECT turn_id, text FROM turns JOIN parts USING (number)")
-            kept = {turn_id: text[-40:] for turn_id, text in found}
+            kept = {turn_id: said[-40:] for turn_id, said in found}
         gone = [*kept][: len(kept) // 2]
         assert forget_turns(folder.turns, gone) == len(gone)
         held = b"".join(p.read_bytes() for p in folder.turns.parent.glob("turns.sqlite*"))
-        assert {i for i, text in kept.items() if text.encode() in held} == {*kept} - {*gone}
+        assert {i for i, end in kept.items() if end.encode() in held} == {*kept} - {*gone}
 
 
 def test_parallel_calls_stay_one_turn_and_a_lone_result_is_dropped(folder: Folder) -> None:
