@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -20,7 +19,6 @@ from noctuary.graph.build import (
 )
 from noctuary.graph.canonical import MergeRules
 from noctuary.graph.extract import EXTRACTION_KIND, EXTRACTOR_VERSION, ExtractMemories
-from noctuary.graph.fold import concept_id
 from noctuary.graph.llm import TRIPLES_KIND, extend_extractions, llm_inputs
 from noctuary.graph.state import STATE_VERSION, GraphState
 from noctuary.graph.tables import FILES, ArrowTable, GraphTables, read_tables, write_tables
@@ -225,8 +223,8 @@ def concept_graph(night: dg.ResourceParam[Night], workers: Workers) -> Iterator[
     result = connect_memories(night)
     # Mentions, ten million rows at a million memories, are only counted here.
     tables = load_tables(night, set(FILES) - {"mentions"})
-    pages = {"top_concepts": top_concepts(tables), "merge_decisions": sample_merges(tables)}
-    glance = {name: dg.MetadataValue.md(page) for name, page in pages.items()}
+    # Dagster hears of no name: what it recorded would outlive a forgetting (`noctuary graph` shows
+    # them).
     for key, (table, columns) in _TABLES.items():
         yield report_stage(
             night,
@@ -235,7 +233,6 @@ def concept_graph(night: dg.ResourceParam[Night], workers: Workers) -> Iterator[
             rows=result.facts[table],
             table=f"{GRAPH}/{FILES[table]}",
             columns=columns,
-            more=glance if key == "concepts" else None,
         )
     for name, (faulty, fault) in _faults(tables).items():
         key, wrong = _CHECKS[name][0], int(faulty.sum())
@@ -267,46 +264,3 @@ def _columns(table: ArrowTable, *names: str) -> pl.DataFrame:
     import polars as pl
 
     return pl.DataFrame(table.select(list(names)))
-
-
-# The graph at a glance: its best-known concepts and a few merges, as Markdown for the night's UI.
-#
-# What is shown stays in an event log for good, whatever happens to the memories: only short names
-# of concepts that several memories hold, and never a span of text.
-
-SHOWN_ROWS = 20  # rows of each table; more would not be read
-NAME_MAX_CHARS = 24  # longest name shown: longer ones are often half a sentence of a memory
-
-# Fewest memories that hold a concept that is shown: one memory's own words stay in the store.
-SHOWN_DF_MIN = 3
-
-
-def top_concepts(tables: GraphTables) -> str:
-    """Return the concepts that most memories hold, as a Markdown table."""
-    rows = _best_known(tables.concepts).select("canonical_name", "kind", "df").rows()
-    return _markdown(("concept", "kind", "memories"), rows)
-
-
-def sample_merges(tables: GraphTables) -> str:
-    """Return merges into the best-known concepts, as a Markdown table."""
-    places = {key: i for i, key in enumerate(_best_known(tables.concepts)["concept_id"])}
-    known = [
-        (places[key], merge["name"], merge["canonical"], merge["reason"], f"{merge['score']:.2f}")
-        for merge in tables.merges.to_pylist()
-        if (key := concept_id(merge["canonical"])) in places
-        and len(merge["name"]) <= NAME_MAX_CHARS
-    ]
-    return _markdown(("name", "concept", "reason", "score"), [row[1:] for row in sorted(known)])
-
-
-def _best_known(concepts: ArrowTable) -> pl.DataFrame:
-    import polars as pl
-
-    known = pl.col("df") >= SHOWN_DF_MIN, pl.col("canonical_name").str.len_chars() <= NAME_MAX_CHARS
-    return pl.DataFrame(concepts).filter(*known).sort("df", "concept_id", descending=[True, False])
-
-
-def _markdown(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    cells = ([str(v).replace("|", "\\|").replace("\n", " ") for v in row] for row in rows)
-    lines = [f"| {' | '.join(row)} |" for row in (columns, *islice(cells, SHOWN_ROWS))]
-    return "\n".join([lines[0], f"|{'---|' * len(columns)}", *lines[1:]])

@@ -18,6 +18,7 @@ from bench.tables.phases import write_phases
 from bench.tables.quality import write_quality
 from bench.tables.results import write_results
 from bench.tables.scale import write_scale
+from bench.tables.year import write_year
 from noctuary.core.files import write_text
 
 DOCS = CHECKOUT / "docs" / "benchmarks"
@@ -44,6 +45,7 @@ PAGES: Mapping[str, tuple[str, str, Callable[[Path], Iterable[str]]]] = {
         write_hooks,
     ),
     "live": ("The live overlay and the next night", "python -m bench.live --keep", write_live),
+    "year": ("A year of nights", "python -m bench.year --keep", write_year),
     "scale": ("A night from ten thousand memories to a million", "make bench-scale", write_scale),
 }
 """By name: the title, the command that measures again, and the blocks for a folder of results."""

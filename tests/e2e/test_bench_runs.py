@@ -66,6 +66,7 @@ RUNS: dict[str, list[str]] = {
         *("--locomo", STORE, "--dataset", TINY, "--sizes", "300", "600", "--accept"),
     ],
     "bench.suite": ["--sets", SET, "--stores", STORES],
+    "bench.year": ["--nights", "3", "--model", "../tiny"],
     "bench.verify": ["--sets", SET, "--stores", STORES, "--accept", "another set by this name"],
 }
 """Module -> its arguments."""

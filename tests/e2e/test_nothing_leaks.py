@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -67,6 +69,15 @@ def test_no_memory_text_is_in_the_dagster_home(asked: Bench) -> None:
     assert find_texts(asked.paths.dagster_home, parts) == []
     # It does hold what the night reported, so the scan read the right place.
     assert find_texts(asked.paths.dagster_home, ["texts_embedded"])
+
+
+def test_no_name_of_a_memory_is_in_the_dagster_home(asked: Bench) -> None:
+    """It would stay there when the memories are forgotten."""
+    with closing(sqlite3.connect(asked.snapshot / "rows.sqlite")) as rows:
+        found = rows.execute("SELECT canonical_name FROM concepts").fetchall()
+    names = {name for (name,) in found if " " in name}
+    assert len(names) > 100
+    assert find_texts(asked.paths.dagster_home, names) == []
 
 
 def test_nothing_of_a_withheld_row_is_said(full_night: FirstNight) -> None:

@@ -197,9 +197,12 @@ def lay_over(
         run.warn(code, message)
     seen = see(state, reader, search.query.scope, mask)
     if seen.state.rows:
+        # Not `search` itself, which will hold these rows: a circle would keep the snapshot's files
+        # open, removed ones too, until the collector comes by.
+        inputs = search.inputs
 
         def encode(rows: Sequence[MemoryRecord]) -> Mapping[str, NDArray[np.float32]]:
-            return search.inputs.live_vectors(rows, run.left_ms())
+            return inputs.live_vectors(rows, run.left_ms())
 
         search.reader = reader.beside(LiveRows(reader, seen.state, encode))
         warnings = [w for w in warnings if w.code not in _UNKNOWN_VALUES]

@@ -448,6 +448,11 @@ def ingest_transcripts(
             except OSError as error:
                 report.fail(_unreadable(path, "read", error))
             progress.update(TASK, done, len(paths))
+        # Agents delete their files, and every session is one.
+        known_paths = turns.db.execute("SELECT path FROM files").fetchall()
+        if gone := [row for row in known_paths if not Path(row[0]).exists()]:
+            with transaction(turns.db):
+                turns.db.executemany("DELETE FROM files WHERE path = ?", gone)
     return report
 
 
@@ -480,6 +485,8 @@ def forget_turns(turns_path: Path, ids: Collection[str]) -> int:
             found = turns.db.execute(_NAMED, (asked, asked)).fetchall()
             for (number,) in found:
                 turns.mark_sensitive(number)
+        # SQLite overwrites what it deletes, but not where a row lay before its page was balanced.
+        turns.db.execute("VACUUM")
         turns.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     return len(found)
 

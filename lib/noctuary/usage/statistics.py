@@ -9,7 +9,7 @@ import sqlite3
 import time
 from collections.abc import Collection, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -437,6 +437,15 @@ def prune_access_log(path: Path, *, folded: Mark, now_us: int) -> tuple[int, str
     return delete_rows(path, ACCESS_LOG, "retrievals", "position", where, values)
 
 
+def _drop_long_gone(folded: Folded, known: Collection[str], now_us: int) -> Folded:
+    """Drop the sums of memories that are gone, when no row of theirs is in the log any more."""
+    # Otherwise they stay for good, of every memory that was ever recalled.
+    oldest_us = now_us - RETENTION_DAYS * _DAY_US
+    existing, sums = set(known), folded.by_memory
+    kept = {m: told for m, told in sums.items() if m in existing or told[1] >= oldest_us}
+    return replace(folded, by_memory=kept, days={m: folded.days[m] for m in kept})
+
+
 def fold_usage(
     folded: Path, log: Path, usage: Path, known: Collection[str], window_days: int, as_of_us: int
 ) -> StageOutput:
@@ -447,7 +456,8 @@ def fold_usage(
     fold = fold_access_log(read_folded(folded), log, known)
     # The sums with their mark first, in one file: killed anywhere, no row counts twice, and none
     # is deleted that is not counted.
-    write_text(folded, fold.folded.to_json())
+    sums = _drop_long_gone(fold.folded, known, as_of_us)
+    write_text(folded, sums.to_json())
     mark, fault, pruned = fold.folded.mark, fold.fault, 0
     # Beyond the retention there are no single rows to count.
     window_days, window = min(window_days, RETENTION_DAYS), Window()
@@ -461,9 +471,7 @@ def fold_usage(
                 recent_since_us=as_of_us - window_days * _DAY_US,
                 pairs_since_us=as_of_us - RETENTION_DAYS * _DAY_US,
             )
-    digest = write_usage(
-        usage, fold.folded, window, known, window_days=window_days, as_of_us=as_of_us
-    )
+    digest = write_usage(usage, sums, window, known, window_days=window_days, as_of_us=as_of_us)
     if fault is None:
         pruned, fault = prune_access_log(log, folded=mark, now_us=as_of_us)
     facts = {

@@ -22,11 +22,9 @@ from noctuary.graph.tables import (
     Merge,
     Supersession,
     read_tables,
-    to_table,
     write_tables,
 )
 from noctuary.graph.walk import OPEN_END_US, RELATIONS, ROLES, GraphArrays, MentionArrays
-from noctuary_assets.graph import NAME_MAX_CHARS, SHOWN_DF_MIN, sample_merges, top_concepts
 from tests.rooms.graph.conftest import record
 from tests.support.graph_objects import (
     Concept,
@@ -39,7 +37,6 @@ from tests.support.graph_objects import (
     to_tables,
 )
 from tests.support.graphs import extract_all, graph_of, graph_tables, synced_keys
-from tests.support.store import memory, renumber
 
 
 def said(*texts: str) -> list[MemoryRecord]:
@@ -377,24 +374,3 @@ def test_tables_that_are_not_asked_for_stay_empty(tmp_path: Path) -> None:
     part = to_graph(read_tables(tmp_path, ["mentions", "concepts"]))
     assert part == Graph(GRAPH.concepts, GRAPH.mentions, ())
     assert to_graph(read_tables(tmp_path, [])) == Graph((), (), ())
-
-
-LONG = "Extraordinarily Long Station Name"
-
-
-def test_only_short_names_of_several_memories_are_shown() -> None:
-    texts = ["we met Dana Whitfield"] * SHOWN_DF_MIN + ["we met Ann Lee"]
-    texts += [f"{LONG}\nA station."] * SHOWN_DF_MIN
-    tables = graph_tables(renumber([memory(text) for text in texts]))
-    merges = [
-        Merge("d whitfield", "dana whitfield", "alias", 1.0, "told by [3]"),
-        Merge("a lee", "ann lee", "alias", 1.0, "told by [4]"),
-    ]
-    tables = replace(tables, merges=to_table("merges", merges))
-    assert len(LONG) > NAME_MAX_CHARS
-    assert f"| Dana Whitfield | name | {SHOWN_DF_MIN} |" in top_concepts(tables)
-    assert "Ann Lee" not in top_concepts(tables)
-    assert LONG not in top_concepts(tables)
-    assert sample_merges(tables).splitlines()[2:] == [
-        "| d whitfield | dana whitfield | alias | 1.00 |"
-    ]

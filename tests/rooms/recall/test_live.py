@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import shutil
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 from noctuary.core.settings import LiveSettings, Settings, SourceSettings
 from noctuary.core.types import MemoryRecord
 from noctuary.lexical.build import build_postings, build_postings_beside
+from noctuary.recall import api as serving
 from noctuary.recall import inputs as live_vectors
 from noctuary.recall.api import recall
 from noctuary.recall.candidates import Query, Scope
@@ -47,6 +49,7 @@ from noctuary.sources.injected import Line, render_block
 from noctuary.sources.live import LiveRow, LiveState, look_now, read_state, record_state
 from noctuary.sources.source import open_source
 from noctuary.text.tokens import document_tokens, encode_tokens
+from tests.support.descriptors import open_files
 from tests.support.live import Cache, age, make_cache, publish_from
 from tests.support.store import Store, household, memory, new_store, renumber
 from tests.support.views import codes, said
@@ -330,6 +333,20 @@ def test_after_the_next_night_nothing_is_live(store: Store, cache: Cache) -> Non
     assert new in ids(after)
     assert not live_ids(after)
     assert ids(after)[:2] == ids(before)[:2]
+
+
+def test_live_rows_keep_no_snapshot_open(
+    store: Store, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It closes with the last recall over it, not when the collector comes by."""
+    monkeypatch.setattr(serving, "STORES_PINNED", 0)  # the recall alone holds it
+    cache.add("The ferry to Brač leaves from pier four.")
+    gc.disable()
+    try:
+        assert live_ids(recall("ferry pier", store=str(store.root), dry_run=True))
+        assert not [name for name in open_files() if name.startswith(f"{store.root}/snapshots/")]
+    finally:
+        gc.enable()
 
 
 def test_a_snapshot_of_an_older_version_is_not_overlaid(home: Path, cache: Cache) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import sqlite3
 import subprocess
@@ -30,6 +31,7 @@ from noctuary.sources.ingest import (
     capture_session,
     first_number,
     forget_sensitive,
+    forget_turns,
     holds_turns,
     ingest_transcripts,
     next_number,
@@ -145,6 +147,38 @@ def test_a_rotated_file_is_followed(folder: Folder, session: ClaudeSession) -> N
     copy.replace(folder.file)
     report = folder.ingest()
     assert (report.bytes_read, report.restarted) == (0, 0)
+
+
+def test_of_a_file_that_is_gone_only_the_turns_stay(folder: Folder, session: ClaudeSession) -> None:
+    write_session(folder.file, session.lines)
+    folder.ingest()
+    whole = folder.file.read_bytes()
+    folder.file.unlink()
+    write_session(folder.file.with_name("next.jsonl"), another_session().lines)
+    folder.ingest()
+    with closing(sqlite3.connect(folder.turns)) as db:
+        assert [Path(p).name for (p,) in db.execute("SELECT path FROM files")] == ["next.jsonl"]
+    assert sorted(folder.contents()) == sorted([*SAID, "User: A new session."])
+    folder.file.write_bytes(whole)
+    assert folder.ingest().turns == 0, "put back: its turns are known"
+
+
+def test_a_forgotten_turn_is_in_no_page(folder: Folder) -> None:
+    """Not where its row lay before its page was balanced either."""
+    chance, kept = random.Random(5), dict[str, str]()
+    for number in range(12):
+        session = ClaudeSession(f"session {number}")
+        for i in range(42):
+            session.user(f"{number}.{i} {chance.randbytes(chance.randrange(20, 400)).hex()}")
+        write_session(folder.file.with_name(f"{number}.jsonl"), session.lines)
+        folder.ingest()
+        with closing(sqlite3.connect(folder.turns)) as db:
+            found = db.execute("SELECT turn_id, text FROM turns JOIN parts USING (number)")
+            kept = {turn_id: said[-40:] for turn_id, said in found}
+        gone = [*kept][: len(kept) // 2]
+        assert forget_turns(folder.turns, gone) == len(gone)
+        held = b"".join(p.read_bytes() for p in folder.turns.parent.glob("turns.sqlite*"))
+        assert {i for i, end in kept.items() if end.encode() in held} == {*kept} - {*gone}
 
 
 def test_parallel_calls_stay_one_turn_and_a_lone_result_is_dropped(folder: Folder) -> None:

@@ -25,6 +25,7 @@ from noctuary.usage.statistics import (
     count_window,
     fold_access_log,
     fold_on,
+    fold_usage,
     prune_access_log,
     read_folded,
 )
@@ -194,6 +195,16 @@ def test_old_rows_go_when_they_are_folded_and_their_sums_stay(
     path.unlink()
     log_days(path, ("1", 2))
     assert prune_access_log(path, folded=after.mark, now_us=NOW_US) == (0, None), "another log"
+
+
+def test_sums_of_what_is_gone_go_with_its_last_row(path: Path, tmp_path: Path) -> None:
+    old, young = NOW_US - (RETENTION_DAYS + 1) * DAY_US, NOW_US - (RETENTION_DAYS - 1) * DAY_US
+    log_days(path, ("kept", old), ("gone", old), ("gone lately", young))
+    folded, usage = tmp_path / "folded.json", tmp_path / "usage.sqlite"
+    for _ in range(2):
+        fold_usage(folded, path, usage, {"kept"}, 30, NOW_US)
+        assert read_folded(folded).by_memory == {"kept": (1, old), "gone lately": (1, young)}
+        assert read_folded(folded).days.keys() == {"kept", "gone lately"}
 
 
 def test_pruning_never_raises(path: Path) -> None:

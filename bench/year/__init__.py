@@ -1,0 +1,1 @@
+"""A year of a small store in compressed time: what grows although the store does not."""
