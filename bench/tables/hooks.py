@@ -21,7 +21,8 @@ _LOADED = """## Two hundred clients
 
 How long does one client wait while 200 are connected? A hundred ask `noctuary serve` or
 `noctuary mcp --http` at random moments, {rate:.0f} times a second together. A hundred send
-nothing, a byte a second or half a request, or read no answer. "Alone", one client asks as often.
+nothing, a byte a second or half a request, or read no answer; of `serve`, those ask for 500
+memories, which is work that the others wait for. "Alone", one client asks as often.
 "Before" is the commit before connections had limits; all take turns. What was refused counts with
 the time until then. `python -m bench.load --store STORE --queries FILE --before CHECKOUT --keep`
 measures again."""
