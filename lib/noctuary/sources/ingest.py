@@ -450,10 +450,19 @@ def ingest_transcripts(
             progress.update(TASK, done, len(paths))
         # Agents delete their files, and every session is one.
         known_paths = turns.db.execute("SELECT path FROM files").fetchall()
-        if gone := [row for row in known_paths if not Path(row[0]).exists()]:
+        if gone := [row for row in known_paths if _is_gone(row[0])]:
             with transaction(turns.db):
                 turns.db.executemany("DELETE FROM files WHERE path = ?", gone)
     return report
+
+
+def _is_gone(path: str) -> bool:
+    """Say whether a file is no more; one that cannot be looked at may come back."""
+    try:
+        Path(path).stat()
+    except OSError as error:
+        return isinstance(error, FileNotFoundError | NotADirectoryError)
+    return False
 
 
 def forget_sensitive(turns_path: Path) -> int:
