@@ -205,7 +205,7 @@ def _copy(old: Path, new: Path) -> None:
 
 def summarise(days: Sequence[dict[str, Any]], warm_up: int) -> dict[str, Any]:
     """Return each series' slope over the days after the warm-up, with its 95 % interval."""
-    warm_up = min(warm_up, days[-1]["day"] // 3)
+    warm_up = min(warm_up, days[-1]["day"] - 2)
     after = [day for day in days if day["day"] > warm_up]
     names = sorted({name for day in after for name in day["bytes"]})
     series = {f"{n}, bytes": [day["bytes"].get(n, 0) for day in after] for n in names}
