@@ -19,6 +19,15 @@ _UNITS = {
 }
 """By the end of a series' name: what it is called, a factor, digits."""
 
+_WHY = {
+    "forgotten.json": "by design: a digest of every memory that was forgotten, for good",
+    "receipts": "by design: one for every forgetting",
+    "hooks": "the journal: 8 MB at most",
+    "turns.sqlite": "by design: ids of forgotten turns, so that none is read again",
+    "write-ahead logs": "4 MB each at most, while a process reads",
+}
+"""Of parts of the home that grow: why."""
+
 _ASKED = """## Question
 
 The source keeps its size all year: {memories} memories, of which two are new, two go and one is
@@ -67,7 +76,7 @@ def _row(name: str, of: Mapping[str, Any]) -> Mapping[str, str]:
         "series": f"{what}, {called}" if what else name,
         "median": number(of["median"] * factor, digits),
         "growth per year": f"{of['growth']:+.1%} [{of['low']:+.1%}, {of['high']:+.1%}]",
-        "creeps": "yes" if of["creeps"] else "",
+        "creeps": ("yes" if of["creeps"] else "") + (f": {_WHY[what]}" if what in _WHY else ""),
     }
 
 
