@@ -327,6 +327,13 @@ def test_what_survivors_say_too_is_no_trace_and_is_counted(house: House) -> None
     assert found() >= {quoting.id}
 
 
+def test_a_word_that_a_survivor_joins_to_another_is_no_trace() -> None:
+    """A graph knows the parts of such a word."""
+    gone = memory("The zanzibarova for March is lost.")
+    assert "zanzibarova" in scan.cut_needles([gone], [], [], []).words
+    assert "zanzibarova" not in scan.cut_needles([gone], ["key = zanzibarova_id"], [], []).words
+
+
 def test_a_vector_of_a_text_that_stays_is_no_trace(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
