@@ -35,7 +35,7 @@ from tests.e2e.byte_scan import find_texts, pieces
 from tests.rooms.sources.test_several import publish as publish_list
 from tests.support import lean
 from tests.support.live import ROWS, Cache, age, make_cache, publish_from
-from tests.support.store import Store, new_store
+from tests.support.store import Store, memory, new_store
 
 SECRET = "Zanzibarova keeps the Oxenholme ledger beneath the third floorboard."
 KEPT = ("The spare key hangs behind the blue door.", "Lunch is at noon in the canteen.")
