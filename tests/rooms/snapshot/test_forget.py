@@ -329,9 +329,9 @@ def test_what_survivors_say_too_is_no_trace_and_is_counted(house: House) -> None
 
 def test_a_word_that_a_survivor_joins_to_another_is_no_trace() -> None:
     """A graph knows the parts of such a word."""
-    gone = memory("The zanzibarova for March is lost.")
-    assert "zanzibarova" in scan.cut_needles([gone], [], [], []).words
-    assert "zanzibarova" not in scan.cut_needles([gone], ["key = zanzibarova_id"], [], []).words
+    gone = memory("The parsonage for March is lost.")
+    assert "parsonage" in scan.cut_needles([gone], [], [], []).words
+    assert "parsonage" not in scan.cut_needles([gone], ["key = parsonage_id"], [], []).words
 
 
 def test_a_vector_of_a_text_that_stays_is_no_trace(
