@@ -30,6 +30,7 @@ whoever holds 36 characters in a row holds a piece."""
 _LEAST_CHARS = 8  # of a whole text: a shorter one stands in every file by chance
 _LEAST_WORD = 6
 _WORD = re.compile(r"\w+")
+_PART = re.compile(r"[^\W_]+")
 _NAMES_LIKE_IDS = re.compile(r"[\W\d_a-f]*")  # a hexadecimal digest is no word
 
 
@@ -66,8 +67,9 @@ def cut_needles(
     ours = looked_for - len(pieces) - len(words)
     for text in survivors:
         pieces = {piece for piece in pieces if piece not in text}
-        # An index holds tokens: stems, and what a sign joins.
-        words.difference_update(_words(text), tokenize(text) if words else ())
+        # An index holds tokens: stems, and what a sign joins; a graph the parts of such a word.
+        words.difference_update(_words(text), _PART.findall(text.casefold()))
+        words.difference_update(tokenize(text) if words else ())
     shared = looked_for - ours - len(pieces) - len(words)
     return Needles(frozenset(pieces), frozenset(words), tuple(vectors), shared, short)
 
@@ -82,7 +84,7 @@ def own_words() -> frozenset[str]:
     for path in (path for place in places for path in place.rglob("*.*")):
         if path.suffix in {".py", ".sql", ".toml", ".j2", ".css"}:
             text = path.read_text(encoding="utf-8").casefold()
-            found.update(_WORD.findall(text), re.findall(r"[^\W_]+", text))
+            found.update(_WORD.findall(text), _PART.findall(text))
     return frozenset(found)
 
 

@@ -35,7 +35,7 @@ from tests.e2e.byte_scan import find_texts, pieces
 from tests.rooms.sources.test_several import publish as publish_list
 from tests.support import lean
 from tests.support.live import ROWS, Cache, age, make_cache, publish_from
-from tests.support.store import Store, new_store
+from tests.support.store import Store, memory, new_store
 
 SECRET = "Zanzibarova keeps the Oxenholme ledger beneath the third floorboard."
 KEPT = ("The spare key hangs behind the blue door.", "Lunch is at noon in the canteen.")
@@ -325,6 +325,13 @@ def test_what_survivors_say_too_is_no_trace_and_is_counted(house: House) -> None
     assert done.receipt is not None
     assert json.loads(done.receipt.read_text())["searched_for"]["shared_with_what_stays"] > 0
     assert found() >= {quoting.id}
+
+
+def test_a_word_that_a_survivor_joins_to_another_is_no_trace() -> None:
+    """A graph knows the parts of such a word."""
+    gone = memory("The parsonage for March is lost.")
+    assert "parsonage" in scan.cut_needles([gone], [], [], []).words
+    assert "parsonage" not in scan.cut_needles([gone], ["key = parsonage_id"], [], []).words
 
 
 def test_a_vector_of_a_text_that_stays_is_no_trace(
