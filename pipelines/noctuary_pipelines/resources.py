@@ -13,6 +13,7 @@ from typing import Any
 
 import dagster as dg
 from pydantic import Field
+from sqlalchemy.exc import SQLAlchemyError
 
 from noctuary.core.errors import ConfigError, NoctuaryError, StoreLockedError
 from noctuary.core.files import private_umask
@@ -125,7 +126,8 @@ def _introduce(instance: dg.DagsterInstance, run: dg.DagsterRun, site: Site) -> 
     is_own = instance.root_directory == str(site.paths.dagster_home)
     if is_own and run.job_name == NIGHTLY_JOB.name:
         close_dead_runs(instance, run.run_id)
-        drop_old_runs(instance)
+        with suppress(SQLAlchemyError, sqlite3.Error, OSError):
+            drop_old_runs(instance)  # what stays, the next night drops
     note_source(instance, site)
 
 
@@ -180,13 +182,17 @@ def close_dead_runs(instance: dg.DagsterInstance, run_id: str = "") -> None:
 
 def drop_old_runs(instance: dg.DagsterInstance, keep: int = KEPT_RUNS) -> None:
     """Forget finished runs but the newest; Dagster itself keeps them for good."""
-    old = [run.run_id for run in instance.get_runs(dg.RunsFilter(statuses=_FINISHED))][keep:]
-    for run_id in old:
-        instance.delete_run(run_id)
+    for run in instance.get_runs(dg.RunsFilter(statuses=_FINISHED))[keep:]:
+        instance.delete_run(run.run_id)
     # What that leaves: rows of two tables, the file of a run's events, empty, and the events that
-    # belong to no run (`note_source`), which have a file without a name.
+    # belong to no run (`note_source`), which have a file without a name. The files go last, so that
+    # the next night finds what a kill leaves. They are listed before the runs are: the file of a
+    # run that begins meanwhile stays.
     runs = Path(instance.root_directory) / "history" / "runs"
-    of_runs = [(run_id,) for run_id in old]
+    files = [(path.name.partition(".")[0], path) for path in runs.glob("*.db*")]
+    known = {"", "index", *(run.run_id for run in instance.get_runs())}
+    gone = [(run_id, path) for run_id, path in files if run_id not in known]
+    of_runs = [(run_id,) for run_id, _ in gone]
     for path, sql, values in (
         (runs.with_suffix(".db"), "DELETE FROM run_tags WHERE run_id = ?", of_runs),
         (runs / "index.db", "DELETE FROM asset_check_executions WHERE run_id = ?", of_runs),
@@ -196,9 +202,8 @@ def drop_old_runs(instance: dg.DagsterInstance, keep: int = KEPT_RUNS) -> None:
         if path.exists():
             with closing(sqlite3.connect(path, timeout=WAIT_S)) as db, db:
                 db.executemany(sql, values)
-    for (run_id,) in of_runs:
-        for ending in ("", "-wal", "-shm"):
-            (runs / f"{run_id}.db{ending}").unlink(missing_ok=True)
+    for _, path in gone:
+        path.unlink(missing_ok=True)
 
 
 def close_left_runs(paths: StorePaths) -> None:
