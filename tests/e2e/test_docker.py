@@ -9,7 +9,8 @@ import signal
 import stat
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import yaml
 from tests.e2e.driver import ROOT
 
 ENTRY = ROOT / "docker" / "entry"
-Start = Callable[..., "subprocess.Popen[str]"]
+Start = Callable[..., AbstractContextManager["subprocess.Popen[str]"]]
 
 
 @pytest.fixture
@@ -35,16 +36,22 @@ def start(tmp_path: Path) -> Start:
     stub.chmod(0o700)
     (tmp_path / "home").mkdir()
 
-    def begin(*words: str, **told: str) -> subprocess.Popen[str]:
+    @contextmanager
+    def begin(*words: str, **told: str) -> Generator[subprocess.Popen[str]]:
         environ = {
             "PATH": f"{programs}:{os.path.dirname(shutil.which('python3') or '')}:{os.defpath}",  # noqa: PTH120
             "NOCTUARY_HOME": str(tmp_path / "home"), "NIGHT_AT": "03:00", "TZ": "UTC",
             "CALL_CODE": "0", "CALL_LASTS": "", **told,
         }  # fmt: skip
-        return subprocess.Popen(
+        with subprocess.Popen(
             [str(ENTRY), *words], env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             encoding="utf-8", start_new_session=True,
-        )  # fmt: skip
+        ) as process:  # fmt: skip
+            try:
+                yield process
+            finally:  # else nobody ends one that a failing test leaves
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
 
     return begin
 
