@@ -34,19 +34,21 @@ _ASKED = """## Question
 agent has a session a day; somebody recalls, remembers, and forgets every two weeks what is four
 weeks old. On day {altered_on} a column joins the table. What grows all the same?
 
-We lived {nights} of 365 nights and {forgettings} forgettings by a clock that jumps a day at a
+We lived {nights} days and nights and {forgettings} forgettings by a clock that jumps a day at a
 time. One process asks 20 questions a day, one warm server answers hooks. Nights are forks of a
 process with the libraries, without evaluation, with a tiny random encoder: read the growth, not
 the times.
 
-The year stopped four times for faults that it found, which are mended: days and processes after
-a stop ran newer code, and after day 56 Dagster began anew."""
+Nothing stopped and nothing was mended on the way. Earlier years had stopped at six faults that
+they found: Dagster kept every run, forgettings could not finish (names in Dagster's events, copies
+of moved rows, parts of joined words), a warm server held removed files open, and the night kept
+sums and places of what was gone."""
 
 _SLOPES = """## Growth per year
 
-Theil and Sen's slope after day {warm_up_days} (of reader and server after day {settled_days})
-up to day {last_day}, when every retention is full, as a share of the median, with its 95 %
-interval. A series creeps if the interval's lower end is above 5 %."""
+Theil and Sen's slope from day {warm_up_days}, when every retention is full, to day {last_day}, as
+a share of the median, with its 95 % interval. A series creeps if the interval's lower end is above
+5 %."""
 
 _NOTES = """Times grew with the load of a shared machine. Asked in turns afterwards, the stores
 of days 126 and 252, both of 147 memories, took 2.11 and 2.14 CPU ms per recall.

