@@ -50,10 +50,8 @@ Theil and Sen's slope from day {warm_up_days}, when every retention is full, to 
 a share of the median, with its 95 % interval. A series creeps if the interval's lower end is above
 5 %."""
 
-_NOTES = """Times grew with the load of a shared machine. Asked in turns afterwards, the stores
-of days 126 and 252, both of 147 memories, took 2.11 and 2.14 CPU ms per recall.
-Over 200 changes of snapshot in one process the number of Python objects stays, and
-the allocator can give most of the memory back."""
+_NOTES = """Neither night nor recall took longer, and no process grew. What creeps is what a
+forgetting leaves for good, and logs on their way to their bound; the home grows with these."""
 
 _REBUILDS = """## Against a rebuild
 
