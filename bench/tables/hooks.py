@@ -21,11 +21,11 @@ _LOADED = """## Two hundred clients
 
 How long does one client wait while 200 are connected? A hundred ask `noctuary serve` or
 `noctuary mcp --http` at random moments, {rate:.0f} times a second together. A hundred send
-nothing, a byte a second or half a request, or read no answer; of `serve`, those ask for 500
-memories, which is work that the others wait for. "Alone", one client asks as often.
-"Before" is the commit before connections had limits; all take turns. What was refused counts with
-the time until then. `python -m bench.load --store STORE --queries FILE --before CHECKOUT --keep`
-measures again."""
+nothing, a byte a second or half a request, or never read their answer. The last kind asks `serve`
+for 500 memories at a time, and everybody waits for that work. "Alone", one client asks as often as
+the hundred. "Before" is the commit before connections had limits. All servers take turns. A request
+that was refused counts with its time until then. To measure again:
+`python -m bench.load --store STORE --queries FILE --before CHECKOUT --keep`."""
 
 
 def write_hooks(directory: Path) -> Iterator[str]:

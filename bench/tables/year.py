@@ -32,17 +32,17 @@ _ASKED = """## Question
 
 {memories} memories stay {memories} all year: every day two are new, two go, one is edited. An
 agent has a session a day; somebody recalls, remembers, and forgets every two weeks what is four
-weeks old. On day {altered_on} a column joins the table. What grows all the same?
+weeks old. On day {altered_on} a column joins the table. What grows anyway?
 
-We lived {nights} days and nights and {forgettings} forgettings by a clock that jumps a day at a
-time. One process asks 20 questions a day, one warm server answers hooks. Nights are forks of a
+This run covers {nights} of 365 nights, with {forgettings} forgettings, on a clock that jumps a day
+at a time. One process asks 20 questions a day, one warm server answers hooks. Nights are forks of a
 process with the libraries, without evaluation, with a tiny random encoder: read the growth, not
 the times.
 
-Nothing stopped and nothing was mended on the way. Earlier years had stopped at six faults that
-they found: Dagster kept every run, forgettings could not finish (names in Dagster's events, copies
-of moved rows, parts of joined words), a warm server held removed files open, and the night kept
-sums and places of what was gone."""
+Nothing was stopped or fixed on the way. Earlier runs found six faults, fixed since: Dagster kept
+every run; forgettings could not finish, for three reasons (names in Dagster's events, copies of
+moved rows, parts of joined words); a warm server held removed files open; nights kept sums and read
+positions of what was gone."""
 
 _SLOPES = """## Growth per year
 
@@ -50,8 +50,9 @@ Theil and Sen's slope from day {warm_up_days}, when every retention is full, to 
 a share of the median, with its 95 % interval. A series creeps if the interval's lower end is above
 5 %."""
 
-_NOTES = """Neither night nor recall took longer, and no process grew. What creeps is what a
-forgetting leaves for good, and logs on their way to their bound; the home grows with these."""
+_NOTES = """By that measure neither night, recall nor any process creeps. What does is what a
+forgetting leaves for good, and logs that have not reached their bound yet. The home grows with
+them."""
 
 _REBUILDS = """## Against a rebuild
 

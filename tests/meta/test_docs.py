@@ -229,7 +229,7 @@ def test_the_formats_page_has_the_table_of_versions() -> None:
     wanted = [
         f"| {name.lower().replace('_', ' ')} | {one.version or 'none'} "
         f"| {', '.join(f'`{file}`' for file in one.files)} | {'yes' if one.is_kept else 'no'} "
-        f"| {one.older or 'not known'} | {one.newer} |"
+        f"| {one.older or 'none exists'} | {one.newer} |"
         for name, one in FORMATS.items()
     ]
     assert re.findall(r"^\|.*\|$", page, re.MULTILINE)[2:] == wanted

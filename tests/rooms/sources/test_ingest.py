@@ -163,6 +163,18 @@ def test_of_a_file_that_is_gone_only_the_turns_stay(folder: Folder, session: Cla
     assert folder.ingest().turns == 0, "put back: its turns are known"
 
 
+def test_a_file_that_cannot_be_looked_at_is_not_gone(
+    folder: Folder, session: ClaudeSession, tmp_path: Path
+) -> None:
+    write_session(folder.file, session.lines)
+    folder.ingest()
+    elsewhere = folder.file.parent.rename(tmp_path / "elsewhere")
+    folder.file.parent.symlink_to(folder.file.parent)  # a link to itself
+    ingest_transcripts(elsewhere, folder.turns)
+    with closing(sqlite3.connect(folder.turns)) as db:
+        assert str(folder.file) in {path for (path,) in db.execute("SELECT path FROM files")}
+
+
 def test_a_forgotten_turn_is_in_no_page(folder: Folder) -> None:
     """Not where its row lay before its page was balanced either."""
     chance, kept = random.Random(5), dict[str, str]()
