@@ -205,7 +205,7 @@ def _on_prompt(event: HookEvent, process: HookProcess) -> Reply:
         return Reply(failure=settings)  # whose memories, and of which project, is not known
     wing = None
     if settings.scope != "store":
-        from noctuary.sources.transcripts import project_of
+        from noctuary.sources.projects import project_of
 
         # No project: nothing is asked.
         wing = project_of(event.cwd, process.wings) if event.cwd else ""

@@ -630,8 +630,8 @@ def look_at_abstention(snapshot: Path, *, wants: bool) -> Finding:
 
 def look_at_transcripts(path: str, sources: Mapping[str, str] = NOTHING) -> Finding:
     """Return whether the agents' transcripts can be read."""
+    from noctuary.sources.histories import is_transcripts
     from noctuary.sources.several import TRANSCRIPTS
-    from noctuary.sources.transcripts import is_transcripts
 
     listed = [name for name, said in sources.items() if said.startswith(TRANSCRIPTS)]
     if not path and listed:

@@ -8,7 +8,7 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Collection, Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from heapq import merge
@@ -24,11 +24,14 @@ from noctuary.core.settings import Settings, TranscriptSettings
 from noctuary.core.sqlite import FormatError, LogFormat, name_fault, open_log, transaction
 from noctuary.core.store import DatabaseName, SourceName, expand_user, path_of
 from noctuary.core.types import SILENT, Progress, from_micros
-from noctuary.sources.conversations import (
-    is_conversation,
-    read_conversation,
-    read_conversations,
+from noctuary.sources.conversations import read_conversations
+from noctuary.sources.histories import (
+    CHATS_SUFFIX,
+    find_transcripts,
+    is_transcripts,
+    read_line,
 )
+from noctuary.sources.projects import project_of
 from noctuary.sources.several import read_members
 from noctuary.sources.source import (
     IdKind,
@@ -42,22 +45,14 @@ from noctuary.sources.source import (
 )
 from noctuary.sources.sqlite import PinnedFile
 from noctuary.sources.transcripts import (
-    CHATS_SUFFIX,
     FileContext,
     IngestReport,
     Line,
     Message,
     Part,
-    Reading,
     Skip,
     Vetted,
-    find_transcripts,
-    is_codex,
-    is_transcripts,
     parse_object,
-    project_of,
-    read_claude,
-    read_codex,
     read_lines,
     vet_part,
 )
@@ -327,7 +322,7 @@ class _Run:
         self.report.lines += 1
         if value is None and line.data != b"":
             self.report.skipped[Skip.TOO_LONG if line.data is None else Skip.BAD_JSON] += 1
-        for reading in _read(value, self.context) if value is not None else ():
+        for reading in read_line(value, self.context) if value is not None else ():
             if isinstance(reading, Skip):
                 self.report.skipped[reading] += 1
             elif reading.is_sidechain and not self.settings.include_sidechains:
@@ -395,12 +390,6 @@ class _Run:
             self.report.cut += vetted.was_cut
             self.touched.add(number)
         return True
-
-
-def _read(value: Mapping[str, object], context: FileContext) -> list[Reading]:
-    if is_conversation(value):
-        return read_conversation(value)
-    return (read_codex if is_codex(value) else read_claude)(value, context)
 
 
 # All transcripts at a path, as a night keeps them.

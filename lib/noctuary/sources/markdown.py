@@ -21,7 +21,9 @@ from typing import Any, NamedTuple, NoReturn, cast
 from noctuary.core.errors import SourceError, SourceFormatError
 from noctuary.core.files import hash_text
 from noctuary.core.types import UNDATED_US
+from noctuary.sources.histories import project_in
 from noctuary.sources.jsonl import usable_id
+from noctuary.sources.projects import project_of
 from noctuary.sources.source import (
     SEE_ALSO,
     HeldSource,
@@ -32,13 +34,7 @@ from noctuary.sources.source import (
     QuarantineReason,
     RawRow,
 )
-from noctuary.sources.transcripts import (
-    MAX_NAME_CHARS,
-    as_name,
-    parse_moment,
-    project_in,
-    project_of,
-)
+from noctuary.sources.transcripts import MAX_NAME_CHARS, as_name, parse_moment
 from noctuary.text.flags import MARKS, find_mark
 from noctuary.text.front_matter import read_yaml, split_front_matter
 from noctuary.text.secrets import find_text_sensitivity

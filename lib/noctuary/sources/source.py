@@ -15,7 +15,7 @@ from noctuary.core.files import hash_json
 from noctuary.core.settings import CONFIG_FILE_NAME, Settings, SourceSettings
 from noctuary.core.store import DatabaseName, SourceName, path_of
 from noctuary.core.types import NOTHING
-from noctuary.sources.transcripts import find_transcripts
+from noctuary.sources.histories import find_transcripts
 
 # What a store says about its own memories: evidence, not truth (a server's model finds concepts).
 

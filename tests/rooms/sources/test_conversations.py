@@ -17,9 +17,10 @@ from noctuary.core.settings import Settings
 from noctuary.sources import conversations
 from noctuary.sources.conversations import read_conversations
 from noctuary.sources.export import export_corpus
+from noctuary.sources.histories import is_transcripts
 from noctuary.sources.ingest import find_roots, ingest_transcripts, open_with_turns
 from noctuary.sources.source import open_source, read_marker
-from noctuary.sources.transcripts import IngestReport, is_transcripts
+from noctuary.sources.transcripts import IngestReport
 from tests.support.transcripts import JSON_VALUES, kept_contents, kept_rows
 
 T0 = 1_772_352_000.5

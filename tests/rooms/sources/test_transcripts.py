@@ -19,22 +19,20 @@ from hypothesis import strategies as st
 
 from noctuary.agents.mcp_view import RelatedAnswer, plain
 from noctuary.sources import transcripts as module
+from noctuary.sources.claude_code import read_claude
+from noctuary.sources.codex import is_codex, read_codex
 from noctuary.sources.injected import TAG, Line, render_block
+from noctuary.sources.projects import MAX_PROJECT_CHARS, project_of
 from noctuary.sources.transcripts import (
-    MAX_PROJECT_CHARS,
     MAX_SKEW_US,
     FileContext,
     Message,
     Part,
     Skip,
     call_texts,
-    is_codex,
     parse_moment,
     parse_object,
     place_after,
-    project_of,
-    read_claude,
-    read_codex,
     read_lines,
     render_tool,
     shorten,
