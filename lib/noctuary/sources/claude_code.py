@@ -1,12 +1,14 @@
 """One line of a Claude Code transcript to what it adds to a turn.
 
-The format is internal and changes: nothing is required of a line, and what is not known is skipped.
+The format is internal and changes: nothing is required of a line, and what is not known is counted.
+docs/transcripts.md says which versions were run.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 
 from noctuary.sources.projects import project_of
@@ -15,28 +17,55 @@ from noctuary.sources.transcripts import (
     Message,
     Part,
     Reading,
+    Retraction,
     Role,
     Skip,
+    Waiting,
     as_list,
     as_name,
     as_object,
     as_texts,
     call_texts,
+    is_machine_made,
+    parse_moment,
+    squeeze,
 )
 
 CLAUDE = "claude"
 _META_FLAGS = ("isMeta", "isVisibleInTranscriptOnly")
 _SYNTHETIC_MODEL = "<synthetic>"
+# Bookkeeping of the versions that were looked at.
+_TYPES = frozenset(
+    {
+        "agent-color", "agent-name", "agent-setting", "ai-title", "api-request",
+        "api-request-blob", "api-request-resumed", "api-request-shape",
+        "artifact-autoreact-ledger", "artifact-comment-monitor", "atis-latch",
+        "attribution-snapshot", "bridge-session", "content-replacement", "continued-in",
+        "cost-state", "custom-title", "data-flow-incomplete", "data-flow-records",
+        "derived-from", "dev-mods", "ended-by-model", "file-history-delta",
+        "file-history-snapshot", "fork-context-ref", "frame-link", "history-suppression",
+        "host-row", "hybrid-organization", "isolation-latch", "last-prompt", "memory-mode",
+        "mode", "observer-ref", "permission-mode", "pr-link", "progress", "relocated",
+        "repl-mode", "result", "resume-head-vouch", "session-owner", "summary", "system", "tag",
+        "tools-used", "worktree-state",
+    }
+)  # fmt: skip
 
 
 def read_claude(line: Mapping[str, object], context: FileContext) -> list[Reading]:
     """Return what a line adds to turns (results to their call's), or why nothing."""
     if not context.project and (folder := as_name(line.get("cwd"))):
         context.folder, context.project = folder, project_of(folder)
-    kind = line.get("type")
+    context.version = context.version or as_name(line.get("version"))
+    kind = as_name(line.get("type"))
+    if kind == "queue-operation":
+        return [_follow_queue(line, context)]
+    if kind == "attachment":
+        return list(_read_attachment(line, context))
     if kind not in ("user", "assistant"):
-        is_boundary = kind == "system" and line.get("subtype") == "compact_boundary"
-        return [Skip.COMPACT_BOUNDARY if is_boundary else Skip.OTHER_TYPE]
+        if kind == "system" and line.get("subtype") == "compact_boundary":
+            return [Skip.COMPACT_BOUNDARY]
+        return [Skip.OTHER_TYPE if kind in _TYPES else Skip.UNKNOWN_TYPE]
     if line.get("isCompactSummary") is True:
         return [Skip.COMPACT_SUMMARY]
     if any(line.get(flag) is True for flag in _META_FLAGS):
@@ -44,13 +73,20 @@ def read_claude(line: Mapping[str, object], context: FileContext) -> list[Readin
     message = as_object(line.get("message"))
     if message.get("model") == _SYNTHETIC_MODEL or line.get("isApiErrorMessage") is True:
         return [Skip.SYNTHETIC]
-    uuid = _uuid(line)
-    parts = list(_parts(message.get("content"), uuid))
-    if not parts:
-        return [Skip.NO_CONTENT]
-    role: Role = "user" if kind == "user" else "assistant"
-    native = as_name(message.get("id")) or as_name(line.get("requestId"))
-    native = native if role == "assistant" and native else uuid
+    if kind == "assistant":
+        return list(_read_answer(line, message, context))
+    return list(_read_message(line, message, context))
+
+
+def finish_claude(context: FileContext, *, is_idle: bool) -> list[Reading]:
+    """Return the prompts that left the queue, where the file ends; of an idle file, all of them."""
+    return list(_release(context, ("taken", "queued") if is_idle else ("taken",)))
+
+
+def _message(
+    line: Mapping[str, object], context: FileContext, native: str, role: Role, *parts: Part
+) -> Message:
+    """Return a message of a line's session."""
     session = as_name(line.get("sessionId")) or context.session
     context.session = context.session or session
     named = any(isinstance(line.get(name), str) for name in ("agentId", "teamName"))
@@ -58,27 +94,7 @@ def read_claude(line: Mapping[str, object], context: FileContext) -> list[Readin
     if is_sidechain:
         session = f"{session}/{as_name(line.get('agentId')) or 'sidechain'}"
     at_us = context.said_at(line)
-    found = list[Reading]()
-    for native_id, is_result in (("", True), (native, False)):
-        if own := tuple(p for p in parts if (p.kind == "result") is is_result):
-            where = (session, context.project, at_us, is_sidechain)
-            found.append(Message(native_id, role, CLAUDE, *where, own))
-    return found
-
-
-def _parts(content: object, uuid: str) -> Iterator[Part]:
-    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else as_list(content)
-    for index, value in enumerate(blocks):
-        block = as_object(value)
-        kind = block.get("type")
-        if kind == "text" and isinstance(text := block.get("text"), str):
-            yield Part(f"{uuid}:{index}", "text", "", (text,))
-        elif kind == "tool_use" and (call := as_name(block.get("id"))):
-            name = as_name(block.get("name"))
-            yield Part(f"call:{call}", "call", name, call_texts(block.get("input")))
-        elif kind == "tool_result" and (call := as_name(block.get("tool_use_id"))):
-            failed, texts = block.get("is_error") is True, as_texts(block.get("content"))
-            yield Part(f"result:{call}", "result", "", texts, is_error=failed)
+    return Message(native, role, CLAUDE, session, context.project, at_us, is_sidechain, parts)
 
 
 def _uuid(line: Mapping[str, object]) -> str:
@@ -88,3 +104,256 @@ def _uuid(line: Mapping[str, object]) -> str:
         return named
     said = json.dumps([line.get("sessionId"), line.get("timestamp"), line.get("message")])
     return hashlib.sha256(said.encode()).hexdigest()[:32]
+
+
+def _is_human(origin: object) -> bool:
+    """Say whether a prompt is its user's; early versions do not say where one came from."""
+    return as_object(origin).get("kind") in (None, "human")
+
+
+# Answers: texts and tool calls.
+
+
+def _read_answer(
+    line: Mapping[str, object], message: Mapping[str, object], context: FileContext
+) -> Iterator[Reading]:
+    yield from _release(context, ("taken",))
+    uuid, parts = _uuid(line), list[Part]()
+    for index, block in enumerate(_blocks(message)):
+        kind = block.get("type")
+        if kind == "text" and isinstance(text := block.get("text"), str):
+            parts.append(Part(f"{uuid}:{index}", "text", "", (text,)))
+        elif kind == "tool_use" and (call := as_name(block.get("id"))):
+            name = as_name(block.get("name"))
+            if name == _QUESTION:
+                context.ask(call, "")
+            parts.append(Part(f"call:{call}", "call", name, call_texts(block.get("input"))))
+    if parts:
+        native = as_name(message.get("id")) or as_name(line.get("requestId")) or uuid
+        yield _message(line, context, native, "assistant", *parts)
+    else:
+        yield Skip.NO_CONTENT
+
+
+def _blocks(message: Mapping[str, object]) -> list[Mapping[str, object]]:
+    content = message.get("content")
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [as_object(block) for block in as_list(content)]
+
+
+# Messages of role user: prompts and results of tools, among them what the user said to one.
+
+
+def _read_message(
+    line: Mapping[str, object], message: Mapping[str, object], context: FileContext
+) -> Iterator[Reading]:
+    uuid, said, found = _uuid(line), list[Part](), list[Reading]()
+    for index, block in enumerate(_blocks(message)):
+        kind = block.get("type")
+        if kind == "text" and isinstance(text := block.get("text"), str):
+            said.append(Part(f"{uuid}:{index}", "text", "", (_without_arguments(text),)))
+        elif kind == "tool_result" and (call := as_name(block.get("tool_use_id"))):
+            found += _read_result(line, block, call, context)
+    text = "\n".join(part.texts[0] for part in said)
+    if said and not (_is_human(line.get("origin")) and not is_machine_made(text)):
+        found += [Skip.META, Retraction(CLAUDE, uuid)]
+    elif said and not _was_queued(text, line, context):
+        found.append(_message(line, context, uuid, "user", *said))
+    yield from found or [Skip.NO_CONTENT]
+
+
+# Commands of Claude Code itself; what follows them tells the tool what to do. The words after a
+# command that goes to the model are its user's.
+_OWN_COMMANDS = frozenset(
+    {
+        "access", "add-dir", "advisor", "agents", "allowed-tools", "artifacts", "autocompact",
+        "background", "branch", "brief", "btw", "bug", "cd", "clear", "color", "compact", "config",
+        "context", "copy", "cost", "daemon", "desktop", "diff", "doctor", "effort", "exit",
+        "export", "extra-usage", "fast", "feedback", "focus", "fork", "goal", "heapdump", "help",
+        "hooks", "ide", "import", "install", "install-github-app", "install-slack-app",
+        "keybindings", "list-agents", "login", "logout", "marketplace", "mcp", "memory",
+        "migrate-installer", "mobile", "model", "output-style", "passes", "pause-memory",
+        "permissions", "plan", "plugin", "plugins", "privacy-settings", "project", "quit", "radio",
+        "rate-limit-options", "recap", "release-notes", "reload-plugins", "reload-skills",
+        "remote-control", "remote-env", "rename", "reset", "restart", "resume", "rewind",
+        "sandbox", "scroll-speed", "session", "settings", "skill-doctor", "skills", "stats",
+        "status", "statusline", "stickers", "stop", "subtask", "tag", "tasks", "teleport",
+        "terminal-setup", "theme", "todos", "tui", "upgrade", "usage", "usage-credits", "version",
+        "vim", "voice", "web-setup", "workflows",
+    }
+)  # fmt: skip
+_COMMAND = re.compile(r"<command-name>\s*/?([\w.:-]+)\s*</command-name>")
+_COMMAND_ARGUMENTS = re.compile(r"<command-args>.*?</command-args>", re.DOTALL)
+_TYPED_COMMAND = re.compile(r"\s*[/!]")
+
+
+def _without_arguments(text: str) -> str:
+    """Return a text without the arguments of one of the tool's own commands."""
+    if "<command-name>" in text:
+        command = _COMMAND.search(text)
+        if command is not None and command[1] in _OWN_COMMANDS:
+            return _COMMAND_ARGUMENTS.sub("", text)
+    return text
+
+
+# The queue: prompts that are typed while the agent works. They come back as a user line, as an
+# attachment, or, in some versions, not at all.
+
+_SOON_US = 60_000_000  # how long after an attachment a user line with its text is the same prompt
+
+
+def _follow_queue(line: Mapping[str, object], context: FileContext) -> Reading:
+    operation, text = line.get("operation"), "\n".join(as_texts(line.get("content")))
+    stamp = as_name(line.get("timestamp"))
+    if operation == "enqueue":
+        if is_machine_made(text):
+            return Skip.META
+        if text.strip() and not _TYPED_COMMAND.match(text):
+            said = json.dumps([as_name(line.get("sessionId")), stamp, text])
+            native = hashlib.sha256(said.encode()).hexdigest()[:32]
+            context.wait(Waiting("queued", text, stamp, native, False))
+        return Skip.OTHER_TYPE
+    queued = [one for one in context.waiting if one.role == "queued"]
+    named = [one for one in queued if not text or squeeze(one.text) == squeeze(text)]
+    if operation == "popAll":  # they are back in the box that they were typed in
+        context.waiting = [one for one in context.waiting if one.role != "queued"]
+    elif operation in ("dequeue", "remove") and named:
+        place = context.waiting.index(named[0])
+        if line.get("reason") in (None, "absorbed_mid_turn"):
+            context.waiting[place] = named[0]._replace(role="taken")
+        else:
+            del context.waiting[place]
+    return Skip.OTHER_TYPE
+
+
+def _read_attachment(line: Mapping[str, object], context: FileContext) -> Iterator[Reading]:
+    attachment = as_object(line.get("attachment"))
+    is_prompt = attachment.get("type") == "queued_command"
+    if not is_prompt or attachment.get("commandMode") not in (None, "prompt"):
+        yield Skip.OTHER_TYPE
+        return
+    texts = as_texts(attachment.get("prompt"))
+    text = "\n".join(texts)
+    if (
+        attachment.get("isMeta") is True
+        or not _is_human(attachment.get("origin"))
+        or is_machine_made(text)
+    ):
+        yield Skip.META
+    elif not text.strip() or _was_queued(text, line, context):
+        yield Skip.NO_CONTENT
+    else:
+        uuid = _uuid(line)
+        stamp = as_name(line.get("timestamp"))
+        context.wait(Waiting("user", text, stamp, uuid, True))
+        yield _message(line, context, uuid, "user", Part(f"{uuid}:0", "text", "", texts))
+
+
+def _was_queued(text: str, line: Mapping[str, object], context: FileContext) -> bool:
+    """Say whether a prompt was read in its other form; else it is no longer waited for."""
+    wanted, at_us = squeeze(text), parse_moment(line.get("timestamp"))
+    same = [one for one in context.waiting if wanted and squeeze(one.text) == wanted]
+    known = next((one for one in same if not one.is_read), None)
+    for one in same if known is None else ():
+        then_us = parse_moment(one.stamp)
+        if at_us is None or then_us is None or abs(at_us - then_us) <= _SOON_US:
+            known = one
+            break
+    if known is not None:
+        context.waiting.remove(known)
+    return known is not None and known.is_read
+
+
+def _release(context: FileContext, roles: tuple[str, ...]) -> Iterator[Reading]:
+    """Yield the prompts that the agent took out of its queue and wrote nowhere else."""
+    for index, one in enumerate(context.waiting):
+        if one.role in roles and not one.is_read:
+            context.waiting[index] = one._replace(role="user", is_read=True)
+            part = Part(f"{one.native}:0", "text", "", (one.text,))
+            yield _message({"timestamp": one.stamp}, context, one.native, "user", part)
+
+
+# Results of tools. What the user says when rejecting a call, or answers to a question, is a prompt.
+
+_QUESTION = "AskUserQuestion"
+_REJECTED = re.compile(
+    r"\s*(?:The user doesn't want to proceed with this tool use|Permission for this tool use was"
+    r" denied|The user doesn't want to take this action)\b"
+)
+_REASON = re.compile(r"\bthe user said:[ \t]*\n?(.*)\Z", re.DOTALL | re.IGNORECASE)
+_NOTE = re.compile(r"\n+Note: The user's next message may contain a correction\b.*\Z", re.DOTALL)
+_ANSWERED = re.compile(
+    r"\s*(?:User has answered your questions?|Your questions? ha(?:ve|s) been answered"
+    r"|The user answered):\s*(.*)\Z",
+    re.DOTALL,
+)
+_PAIR = re.compile(r'"((?:[^"\\]|\\.)*)"="((?:[^"\\]|\\.)*)"')
+_ENDINGS = re.compile(
+    r"\.?\s*(?:You can now continue with (?:the user's|these) answers in mind\."
+    r"|Read the answers carefully\b.*)\s*\Z",
+    re.DOTALL,
+)
+_NO_REASON = "rejected by the user"
+
+
+def _read_result(
+    line: Mapping[str, object], block: Mapping[str, object], call: str, context: FileContext
+) -> Iterator[Reading]:
+    texts, failed = as_texts(block.get("content")), block.get("is_error") is True
+    whole, said = "\n".join(texts), ""
+    is_question = context.asked.pop(call, None) is not None
+    if failed and _REJECTED.match(whole):
+        reason = _REASON.search(whole)
+        said = _NOTE.sub("", reason[1]).strip() if reason else ""
+        texts = (_NO_REASON,)
+    elif is_question or _ANSWERED.match(whole):
+        said = _answer(line.get("toolUseResult"), whole)
+        texts = () if said else texts
+    else:
+        texts = tuple(_without_agent(text) for text in texts)
+    if texts:
+        part = Part(f"result:{call}", "result", "", texts, failed)
+        yield _message(line, context, "", "user", part)
+    if said:
+        native = f"answer:{call}"
+        yield _message(line, context, native, "user", Part(f"{native}:0", "text", "", (said,)))
+
+
+def _answer(result: object, whole: str) -> str:
+    """Return what the user answered, each behind its question; "" where nothing was."""
+    given = as_object(as_object(result).get("answers"))
+    notes = as_object(as_object(result).get("annotations"))
+    lines = list[str]()
+    for question, value in given.items():
+        answer = ", ".join(as_texts(value) or [str(v) for v in as_list(value)]).strip()
+        note = as_object(notes.get(question)).get("notes")
+        answer = "; ".join(x for x in (answer, note) if isinstance(x, str) and x.strip())
+        if answer:
+            lines.append(f"[{question}] {answer}")
+    told = _ANSWERED.match(whole)
+    if lines or told is None:
+        return "\n".join(lines)
+    pairs = _PAIR.findall(told[1])
+    return "\n".join(f"[{q}] {a}" for q, a in pairs) or _ENDINGS.sub("", told[1]).strip()
+
+
+# What a subagent's result has around its report.
+_HAND_BACK = re.compile(r"\A\s*\[Subagent hand-back\][^\n]*\n")
+_LAUNCHED = re.compile(
+    r"\s*(?:Async agent launched successfully|Command running in background with ID:)"
+)
+_AGENT_ID = re.compile(r"(?:\A|\n)\s*agentId: [\w-]+[ \t]*(?:\(|\n|\Z)")
+_USAGE = re.compile(r"\s*<usage>.*?</usage>\s*\Z", re.DOTALL)
+_USED_TOOLS = re.compile(r"\s*<tools-used-before-summary>[^<]*</tools-used-before-summary>\s*")
+
+
+def _without_agent(text: str) -> str:
+    """Return a tool's result without what Claude Code says of the subagent that made it."""
+    if _LAUNCHED.match(text):
+        return ""
+    if "<usage>" in text:
+        text = _USAGE.sub("", text)
+    if "agentId: " in text and (found := [*_AGENT_ID.finditer(text)]):
+        text = text[: found[-1].start()]
+    return _HAND_BACK.sub("", _USED_TOOLS.sub("", text))

@@ -9,8 +9,8 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from noctuary.sources.claude_code import read_claude
-from noctuary.sources.codex import is_codex, read_codex
+from noctuary.sources.claude_code import finish_claude, read_claude
+from noctuary.sources.codex import finish_codex, is_codex, read_codex
 from noctuary.sources.conversations import is_conversation, read_conversation
 from noctuary.sources.projects import project_of
 from noctuary.sources.transcripts import FileContext, Reading, as_name, parse_object, read_lines
@@ -67,7 +67,23 @@ def read_line(value: Mapping[str, object], context: FileContext) -> list[Reading
     """Return what a line adds to turns, whichever agent wrote it."""
     if is_conversation(value):
         return read_conversation(value)
-    return (read_codex if is_codex(value) else read_claude)(value, context)
+    is_rollout = is_codex(value) or (context.has_meta and "payload" in value)
+    found = (read_codex if is_rollout else read_claude)(value, context)
+    context.lines += 1
+    for reading in found:
+        context.count(reading)
+    return found
+
+
+def finish_lines(context: FileContext, *, is_idle: bool) -> list[Reading]:
+    """Return what waited for a line that has not come, where a file ends for now.
+
+    A file is idle when its agent has not written to it for a while.
+    """
+    found = finish_codex(context) if context.has_meta else finish_claude(context, is_idle=is_idle)
+    for reading in found:
+        context.count(reading)
+    return found
 
 
 def project_in(folder: Path) -> str:

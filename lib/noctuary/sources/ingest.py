@@ -8,7 +8,7 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from heapq import merge
@@ -28,6 +28,7 @@ from noctuary.sources.conversations import read_conversations
 from noctuary.sources.histories import (
     CHATS_SUFFIX,
     find_transcripts,
+    finish_lines,
     is_transcripts,
     read_line,
 )
@@ -50,6 +51,8 @@ from noctuary.sources.transcripts import (
     Line,
     Message,
     Part,
+    Reading,
+    Retraction,
     Skip,
     Vetted,
     parse_object,
@@ -146,19 +149,35 @@ class TurnsFile:
 
     def turn(self, message: Message) -> tuple[int, bool]:
         """Return the number of a message's turn, made if it is new, and whether it is."""
-        turn_id = f"turn-{hash_text(message.agent, message.native_id)[:16]}"
+        turn_id = name_turn(message.agent, message.native_id)
         row = self.one("SELECT number FROM turns WHERE turn_id = ?", turn_id)
         if row is not None:
             return int(row[0]), False
         number = first_number(turn_id)
         while self.one("SELECT 1 FROM turns WHERE number = ?", number):
             number = next_number(number)
-        _, role, agent, session, project, at_us, is_sidechain, _ = message
+        _, role, agent, session, project, at_us, is_sidechain, *_ = message
         self.db.execute(
             "INSERT INTO turns VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)",
             (number, turn_id, agent, role, session, project, at_us, is_sidechain),
         )
         return number, True
+
+    def has_said(self, message: Message, text: str) -> bool:
+        """Say whether the session that a message may be copied from has its text."""
+        sql = (
+            "SELECT 1 FROM turns JOIN parts USING (number) "
+            "WHERE agent = ? AND session = ? AND role = ? AND text = ?"
+        )
+        return self.one(sql, message.agent, message.copied_from, message.role, text) is not None
+
+    def retract(self, one: Retraction) -> None:
+        """Take the texts of a turn out: they are nobody's words."""
+        turn_id = name_turn(one.agent, one.native_id)
+        self.db.execute(
+            "DELETE FROM parts WHERE number IN (SELECT number FROM turns WHERE turn_id = ?)",
+            (turn_id,),
+        )
 
     def move(self, number: int, wing: str) -> None:
         """Give a turn another wing: its owner said which one after it was kept."""
@@ -191,6 +210,11 @@ class TurnsFile:
     def one(self, sql: str, *values: object) -> tuple[Any, ...] | None:
         """Return the first row of a statement, or None."""
         return self.db.execute(sql, values).fetchone()
+
+
+def name_turn(agent: str, native_id: str) -> str:
+    """Return the id of a turn."""
+    return f"turn-{hash_text(agent, native_id)[:16]}"
 
 
 def first_number(turn_id: str) -> int:
@@ -232,6 +256,7 @@ def _unusable(turns_path: Path, error: sqlite3.Error) -> StoreError:
 
 # One transcript from where it was left into the file of turns.
 
+IDLE_S = 600.0  # without a new line before a queued prompt counts as never delivered
 BATCH_BYTES = 4 * 2**20  # line bytes of one transaction: larger costs memory, smaller more commits
 _HEAD_BYTES = 4_096
 # Bytes before the offset that must be unchanged; agents do not edit the middle of a file.
@@ -291,7 +316,10 @@ def read_transcript(
             if is_late:
                 report.is_complete = report.is_complete and line.end >= found.st_size
                 return
-        run.keep()
+        is_idle = time.time() - found.st_mtime > IDLE_S
+        run.sort(finish_lines(run.context, is_idle=is_idle))
+        # A prompt in the agent's queue is looked for again, although the file stays as it is.
+        run.keep(is_partial=not is_idle and any(not one.is_read for one in run.context.waiting))
 
 
 @dataclass(slots=True)
@@ -307,7 +335,8 @@ class _Run:
     context: FileContext = field(default_factory=FileContext)
     end: int = 0  # Up to where the file was read
     size_bytes: int = 0  # Line bytes that the messages came from
-    messages: list[Message] = field(default_factory=list[Message])  # In the order of the file
+    # In the order of the file
+    messages: list[Message | Retraction] = field(default_factory=list[Message | Retraction])
     touched: set[int] = field(default_factory=set[int])  # Turns that got a part of them
 
     def take(self, line: Line) -> bool:
@@ -322,20 +351,30 @@ class _Run:
         self.report.lines += 1
         if value is None and line.data != b"":
             self.report.skipped[Skip.TOO_LONG if line.data is None else Skip.BAD_JSON] += 1
-        for reading in read_line(value, self.context) if value is not None else ():
+        if value is not None:
+            self.sort(read_line(value, self.context))
+        return True
+
+    def sort(self, readings: Iterable[Reading]) -> None:
+        """Count what is no turn, and put aside what is."""
+        for reading in readings:
             if isinstance(reading, Skip):
                 self.report.skipped[reading] += 1
+            elif isinstance(reading, Retraction):
+                self.messages.append(reading)
             elif reading.is_sidechain and not self.settings.include_sidechains:
                 self.report.skipped[Skip.SIDECHAIN] += 1
             else:
                 self.messages.append(reading)
-        return True
 
     def keep(self, *, is_partial: bool = False) -> None:
         """Keep the messages and the new offset in one transaction."""
         with transaction(self.turns.db):
             for message in self.messages:
-                self._keep(message)
+                if isinstance(message, Retraction):
+                    self.turns.retract(message)
+                else:
+                    self._keep(message)
             for number in sorted(self.touched):
                 # Parts may hold a secret together that none of them holds alone.
                 texts = self.turns.texts_of(number)
@@ -373,6 +412,9 @@ class _Run:
         vetted = vet_part(part, self.settings.tool_chars)
         if vetted is None:
             return False
+        if message.copied_from and self.turns.has_said(message, vetted.text):
+            self.report.skipped[Skip.COPIED] += 1
+            return True
         if number is None:
             number, is_new = self.turns.turn(message)
             self.report.turns += is_new and not vetted.is_secret

@@ -22,14 +22,16 @@ class Skip(StrEnum):
 
     BAD_JSON = "bad_json"  # Not JSON, or no object
     TOO_LONG = "too_long"  # Longer than a line that is read, encoded images aside
-    OTHER_TYPE = "other_type"  # Bookkeeping of the agent, or a kind of line that is not known here
-    META = "meta"  # Written by the agent in its user's place
+    OTHER_TYPE = "other_type"  # Bookkeeping of the agent
+    UNKNOWN_TYPE = "unknown_type"  # A kind of line that no version known here writes
+    META = "meta"  # Written by the agent, or another one, in its user's place
     COMPACT_SUMMARY = "compact_summary"  # What the agent made of earlier turns, which are kept
     COMPACT_BOUNDARY = "compact_boundary"  # Where the agent compacted its context
     SIDECHAIN = "sidechain"  # Said by or to a subagent
     SYNTHETIC = "synthetic"  # An error of the interface in an answer's place
     NO_CONTENT = "no_content"  # Nobody's own: wrappers, injected memories, reasoning, images
     ORPHAN = "orphan"  # The result of a tool call that is not kept
+    COPIED = "copied"  # A prompt of the session that this one was forked from
 
 
 @dataclass(slots=True)
@@ -139,12 +141,28 @@ def place_after(stamp_us: int | None, last_us: int | None) -> int | None:
     return stamp_us
 
 
+# Messages that agents, other sessions and services send in the user's place.
+
+_SENT_BY_MACHINES = re.compile(
+    r"\s*(?:<(?:task-notification|teammate-message|agent-message|cross-session-message"
+    r"|coordinator-relay|remote-review(?:-progress)?|subagent_notification|turn_aborted"
+    r"|fetched-web-content|untrusted-widget-state|queued-remote-notifications|tick|wake)[\s>]"
+    r"|<channel\s+source=|\[SYSTEM NOTIFICATION\b|\[SCHEDULED TASK\b)"
+)
+
+
+def is_machine_made(text: str) -> bool:
+    """Say whether a message in the user's place is an agent's own; its tail belongs to it."""
+    return _SENT_BY_MACHINES.match(text) is not None
+
+
 # What of a text its speaker said, without what the agent and noctuary put around it; linear time.
 
 _NAMES = (
     r"system-reminder|local-command-[a-z-]{1,40}|command-(?:name|message|contents)"
-    r"|bash-(?:input|stdout|stderr)|ide_[a-z_]{1,40}|task-notification|user-prompt-submit-hook"
-    r"|session-start-hook|environment_context|user_instructions|turn_aborted|tick|goal"
+    r"|bash-(?:input|stdout|stderr|exit-code)|ide_[a-z_]{1,40}|task-notification"
+    r"|user-prompt-submit-hook|session-start-hook|environment_context|user_instructions"
+    r"|turn_aborted|tick|goal|tools-used-before-summary"
 )
 _OPENING = re.compile(rf"<({_NAMES})>")
 # The words after a slash command are its user's; the tags around them are not.
@@ -214,6 +232,24 @@ class Message(NamedTuple):
     at_us: int | None  # Microseconds since the epoch, or None
     is_sidechain: bool  # Said by or to a subagent
     parts: tuple[Part, ...]  # In order; at least one
+    copied_from: str = ""  # The session that may have it already: this one repeats its lines
+
+
+class Retraction(NamedTuple):
+    """A turn that an earlier version, or an earlier line, took for somebody's words."""
+
+    agent: str
+    native_id: str
+
+
+class Waiting(NamedTuple):
+    """A message whose line may come again in another form."""
+
+    role: str  # "user", "assistant"; "queued" and "taken" of prompts in the agent's queue
+    text: str
+    stamp: str  # As its line has it
+    native: str  # The id of its turn, if no other line gives one
+    is_read: bool  # Its turn has been read: the other form adds nothing
 
 
 @dataclass(slots=True)
@@ -227,6 +263,43 @@ class FileContext:
     step: str = ""  # Codex: native id of the answer that the next tool call belongs to
     is_sidechain: bool = False  # Codex: the whole file is a subagent's
     has_meta: bool = False  # Codex: its session was named; a fork repeats its parent's lines
+    copied_from: str = ""  # Codex: the session whose lines this file repeats so far
+    heard: str = ""  # Codex: the last answer that had an event, squeezed
+    last_answer: list[str] = field(default_factory=list[str])  # Codex: its native id and text
+    waiting: list[Waiting] = field(default_factory=list[Waiting])
+    asked: dict[str, str] = field(default_factory=dict[str, str])  # Questions, by their call
+    agent: str = ""  # Which one wrote the file
+    version: str = ""  # Of the agent, where its lines say so
+    lines: int = 0  # That were read
+    unknown: int = 0  # Of them, those of a type that no known version writes
+    prompts: int = 0  # Messages of the user, subagents aside
+    answers: int = 0  # Messages of the agent, subagents aside
+
+    def wait(self, one: Waiting) -> None:
+        """Remember a message until its other form comes; of many, the last ones."""
+        self.waiting = [*self.waiting, one][-_MOST_WAITING:]
+
+    def ask(self, call: str, questions: str) -> None:
+        """Remember the questions of a call until its user answers."""
+        if len(questions) <= _MOST_ASKED_CHARS:
+            self.asked[call] = questions
+            for old in list(self.asked)[:-_MOST_WAITING]:
+                del self.asked[old]
+
+    def count(self, reading: Reading) -> None:
+        """Count what a line came to: `is_deaf` judges by it."""
+        self.unknown += reading == Skip.UNKNOWN_TYPE
+        if isinstance(reading, Message) and not reading.is_sidechain:
+            is_said = any(part.kind == "text" for part in reading.parts)
+            self.agent = reading.agent
+            self.prompts += reading.role == "user" and is_said
+            self.answers += reading.role == "assistant" and is_said
+
+    @property
+    def is_deaf(self) -> bool:
+        """Say whether the file has what is not understood: answers to nobody, or unknown lines."""
+        is_strange = self.unknown >= _MIN_UNKNOWN and self.unknown > _MAX_SHARE * self.lines
+        return (self.answers > 0 and self.prompts == 0) or is_strange
 
     def said_at(self, line: Mapping[str, object]) -> int | None:
         """Return when a line was said, behind the one before."""
@@ -234,20 +307,32 @@ class FileContext:
         return self.last_us
 
     def to_json(self) -> str:
-        """Return it as one line of JSON."""
-        return json.dumps(asdict(self), sort_keys=True)
+        """Return what is known, as one line of JSON."""
+        return json.dumps({k: v for k, v in asdict(self).items() if v}, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> FileContext:
         """Return what `to_json` wrote; what cannot be read is a context that knows nothing."""
         try:
-            return cls(**parse_json(text))
+            found = cls(**parse_json(text))
+            found.waiting = [Waiting(*one) for one in found.waiting]
         except (ValueError, TypeError):
             return cls()
+        return found
 
 
-Reading = Message | Skip
-"""What a line comes to: part of a turn, or why it is none."""
+_MOST_WAITING = 16
+_MOST_ASKED_CHARS = 20_000
+_MIN_UNKNOWN = 3  # lines of unknown types before a file is strange
+_MAX_SHARE = 0.1  # of all lines: more, and what people said may stand in them
+
+Reading = Message | Skip | Retraction
+"""What a line comes to: part of a turn, why it is none, or a turn that is none after all."""
+
+
+def squeeze(text: str) -> str:
+    """Return a text without white space and wrappers, to compare two forms of it."""
+    return "".join(strip_wrappers(text).split())
 
 
 def as_object(value: object) -> dict[str, object]:

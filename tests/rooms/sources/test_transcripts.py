@@ -113,7 +113,7 @@ def test_a_result_belongs_to_its_call_words_beside_it_do_not(session: ClaudeSess
         ({"type": "summary"}, Skip.OTHER_TYPE),
         ({"type": "attachment"}, Skip.OTHER_TYPE),
         ({"type": "system", "subtype": "compact_boundary"}, Skip.COMPACT_BOUNDARY),
-        ({"type": None}, Skip.OTHER_TYPE),
+        ({"type": None}, Skip.UNKNOWN_TYPE),
         ({"message": "words"}, Skip.NO_CONTENT),
         ({"message": {"content": None}}, Skip.NO_CONTENT),
         ({"message": {"content": [3, None, {"type": "new"}]}}, Skip.NO_CONTENT),
