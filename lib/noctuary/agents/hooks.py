@@ -5,7 +5,7 @@ SessionStart       after a compaction: what was injected before it, best first; 
 PreCompact         one line in the journal, nothing else
 PostCompact        the same
 Stop               a line in the journal, and the transcript's new turns are kept
-SessionEnd         a line in the journal
+SessionEnd         the same: some agents end without a Stop
 
 Everything beyond the standard library is imported where it is used: most events need none of it.
 """
@@ -42,9 +42,11 @@ from noctuary.agents.state import (
     JournalEntry,
     SessionState,
     append_entry,
+    find_parent,
     hash_content,
     make_private,
     note_call,
+    note_resumed,
     prune_sessions,
     read_session,
     session_file,
@@ -65,11 +67,13 @@ if TYPE_CHECKING:
 # sdk.d.ts); Codex's `*.command.input.schema.json` (openai/codex, codex-rs/hooks/schema/generated).
 # The fields used here have the same names in both.
 
+RESUME, FORK = "resume", "fork"  # sources of a session's start
 PRE_COMPACT = "PreCompact"
 POST_COMPACT = "PostCompact"
 STOP = "Stop"
 SESSION_END = "SessionEnd"
 
+_BEYOND_S = 10**9  # no session is idle for longer
 MAX_FIELD_CHARS = 4_096  # of a field besides the prompt; a longer one is no path and no id
 
 
@@ -85,6 +89,7 @@ class HookEvent(NamedTuple):
     trigger: str = ""  # of a compaction: manual or auto
     reason: str = ""  # of an end of session
     is_subagent: bool = False
+    idle_s: float | None = None  # of a session that goes on: since its agent's last answer
 
 
 def parse_event(value: object) -> HookEvent:
@@ -93,7 +98,7 @@ def parse_event(value: object) -> HookEvent:
     name = raw.get("hook_event_name")
     if not isinstance(name, str) or name not in _HANDLERS:
         return HookEvent()
-    texts = {field: raw.get(field) for field in HookEvent._fields[1:-1]}
+    texts = {field: raw.get(field) for field in HookEvent._fields[1:-2]}
     return HookEvent(
         name,
         **{
@@ -104,7 +109,14 @@ def parse_event(value: object) -> HookEvent:
             if field == "prompt" or (len(text) <= MAX_FIELD_CHARS and "\0" not in text)
         },
         is_subagent=raw.get("agent_id") not in (None, ""),
+        idle_s=_read_seconds(raw.get("seconds_since_last_response")),
     )
+
+
+def _read_seconds(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _BEYOND_S:
+        return None
+    return float(value)
 
 
 MIN_SIGNS = 4  # letters and digits of a prompt that is looked up, wide ones twice: not "ok", "yes"
@@ -119,12 +131,14 @@ _FIRST_WIDE = "\u2e80"
 
 def query_of(prompt: str, source: str = "") -> str | None:
     """Return what to ask the store for a prompt; None where it is not worth asking."""
-    # Not worth it: a machine's message (`source`), a slash command, fewer than `MIN_SIGNS` signs.
-    # Blocks that noctuary injected earlier are cut out.
+    # Not worth it: a machine's message, a slash command, fewer than `MIN_SIGNS` signs. Blocks that
+    # noctuary injected earlier are cut out.
     if source in MACHINE_SOURCES:
         return None
-    from noctuary.sources.injected import cut_blocks
+    from noctuary.sources.injected import cut_blocks, is_machine_made
 
+    if is_machine_made(prompt):
+        return None
     text = cut_blocks(prompt[:MAX_PROMPT_CHARS]).text.strip()
     signs = islice(filter(str.isalnum, text), MIN_SIGNS)
     if re.match(_COMMAND, text) or sum(1 + (sign >= _FIRST_WIDE) for sign in signs) < MIN_SIGNS:
@@ -229,7 +243,7 @@ def _inject_new(
     """Return the block of what is new to the session, and remember it."""
     from noctuary.sources.injected import worth_injecting
 
-    state = process.read_session(event.session_id)
+    state = process.continue_session(event)
     new = [
         memory
         for memory in worth_injecting(result)
@@ -255,6 +269,7 @@ def _on_session_start(event: HookEvent, process: HookProcess) -> Reply:
         return SKIPPED
     if event.source != "compact":
         process.prepare()
+        process.begin_session(event)
         # A session that is resumed still has what was injected into it; one that begins has asked
         # nothing yet, and memories that answer nothing only fill its context.
         return Reply()
@@ -302,7 +317,7 @@ _HANDLERS: Mapping[str, Callable[[HookEvent, HookProcess], Reply]] = {
     PRE_COMPACT: _on_note,
     POST_COMPACT: _on_note,
     STOP: _on_stop,
-    SESSION_END: _on_note,
+    SESSION_END: _on_stop,
 }
 
 # The outside of an event, for a real process.
@@ -407,6 +422,33 @@ class HookProcess:
         if self._home is None or not session_id:
             return SessionState()
         return read_session(session_file(self._home / SESSIONS, self.agent, session_id))
+
+    def begin_session(self, event: HookEvent) -> None:
+        """Note that a session begins or goes on, and what its model knows from the one before."""
+        if event.session_id and not self.is_known(event.session_id):
+            state = self._read_parent(event) if event.source == FORK else SessionState()
+            self.write_session(event.session_id, state)
+        if event.source == RESUME and (home := self._made_home()):
+            note_resumed(home / SESSIONS, self.agent, event.transcript_path, event.session_id)
+
+    def continue_session(self, event: HookEvent) -> SessionState:
+        """Return what was injected into a session; a fork has what its parent got."""
+        # Claude Code 2.1.197 tells a fork's start under its parent's id.
+        if self._home is None or not event.session_id or self.is_known(event.session_id):
+            return self.read_session(event.session_id)
+        return self._read_parent(event)
+
+    def is_known(self, session_id: str) -> bool:
+        """Say whether a session began, or asked, before."""
+        home = self._home
+        return home is not None and session_file(home / SESSIONS, self.agent, session_id).exists()
+
+    def _read_parent(self, event: HookEvent) -> SessionState:
+        home = self._home
+        parent = home and find_parent(
+            home / SESSIONS, self.agent, event.transcript_path, event.idle_s
+        )
+        return self.read_session(parent) if parent else SessionState()
 
     def write_session(self, session_id: str, state: SessionState) -> None:
         """Remember what was injected into a session, if that is possible."""

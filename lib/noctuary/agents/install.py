@@ -44,17 +44,17 @@ class HookedEvent(NamedTuple):
     # Whole seconds after which the agent kills a hook that cannot start (others end themselves).
     timeout_s: int
     matcher: str | None = None  # kinds of the event, separated by "|"; None means all
-    in_background: bool = False  # the agent need not wait, where it can do without
 
 
 EVENTS = (
     # Agents kill a prompt's hook after 30 s at the latest and drop what it said without a word.
     HookedEvent(PROMPT, timeout_s=10),
-    HookedEvent(SESSION_START, timeout_s=10, matcher="startup|resume|clear|compact"),
+    HookedEvent(SESSION_START, timeout_s=10, matcher="startup|resume|fork|clear|compact"),
     HookedEvent(PRE_COMPACT, timeout_s=5),
     HookedEvent(POST_COMPACT, timeout_s=5),
-    # Reads the transcript; a first time may find megabytes.
-    HookedEvent(STOP, timeout_s=30, in_background=True),
+    # Not in the background: `claude -p` ends before it runs such hooks. Reading the transcript is
+    # left to a process of its own.
+    HookedEvent(STOP, timeout_s=5),
     # All of these hooks share 1.5 s with Claude and have 3 s at most with Codex: whole seconds.
     HookedEvent(SESSION_END, timeout_s=1),
 )
@@ -62,8 +62,7 @@ EVENTS = (
 
 def _claude_entry(words: Sequence[str], event: HookedEvent) -> Settings:
     """Return the exec form: no shell reads the path."""
-    entry = {"command": words[0], "args": list(words[1:]), "timeout": event.timeout_s}
-    return {**entry, "async": True} if event.in_background else entry
+    return {"command": words[0], "args": list(words[1:]), "timeout": event.timeout_s}
 
 
 def _codex_entry(words: Sequence[str], event: HookedEvent) -> Settings:

@@ -433,6 +433,51 @@ def read_session(path: Path) -> SessionState:
     return SessionState(tuple(injected), count)
 
 
+# Which session a fork comes from. It has its parent's lines and so what was injected into it.
+
+_RESUMED = "resumed.json"
+_RESUMED_FOR_S = 86_400.0  # how long after a session was resumed a fork of it may ask first
+_NEAR_S = 30.0  # how far the last answer's time and that of its file may differ
+_MOST_SESSIONS = 1_000  # of a folder that are looked at
+
+
+def note_resumed(directory: Path, agent: str, transcript_path: str, session_id: str) -> None:
+    """Remember which session was resumed last, by the folder of its transcript."""
+    folder = os.path.dirname(transcript_path)  # noqa: PTH120 (a hook loads no paths for it)
+    value = {"version": _FORMAT, "agent": agent, "folder": folder, "session": session_id}
+    if make_private(directory):
+        replace_json(directory / _RESUMED, {**value, "at_s": time.time()})
+
+
+def find_parent(
+    directory: Path, agent: str, transcript_path: str, idle_s: float | None
+) -> str | None:
+    """Return the id of the session that a new one was forked from, or None.
+
+    `idle_s` is how long ago the parent answered, where the agent says so; else it is the session
+    that was resumed last in the same folder. A transcript that is there belongs to no new session.
+    """
+    folder = os.path.dirname(transcript_path)  # noqa: PTH120
+    if not folder or os.path.exists(transcript_path):  # noqa: PTH110
+        return None
+    now_s = time.time()
+    if idle_s is not None:
+        near: list[tuple[float, str]] = []
+        with suppress(OSError), os.scandir(folder) as entries:
+            for entry in [e for e in entries if e.name.endswith(".jsonl")][:_MOST_SESSIONS]:
+                with suppress(OSError):
+                    near.append((abs(now_s - idle_s - entry.stat().st_mtime), entry.name))
+        best = min(near, default=(math.inf, ""))
+        return best[1].removesuffix(".jsonl") if best[0] <= _NEAR_S else None
+    found, _ = read_json(directory / _RESUMED, _MAX_BYTES)
+    said = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    at_s = said.get("at_s")
+    is_same = said.get("agent") == agent and said.get("folder") == folder
+    is_recent = isinstance(at_s, float) and 0 <= now_s - at_s <= _RESUMED_FOR_S
+    session = said.get("session")
+    return session if is_same and is_recent and isinstance(session, str) else None
+
+
 def write_session(path: Path, state: SessionState) -> bool:
     """Replace the file of a session; tell whether that worked."""
     value = {"version": _FORMAT, "compactions": state.compactions, "injected": state.injected}

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
+from noctuary.sources.injected import is_machine_made
 from noctuary.sources.projects import project_of
 from noctuary.sources.transcripts import (
     FileContext,
@@ -26,7 +27,6 @@ from noctuary.sources.transcripts import (
     as_object,
     as_texts,
     call_texts,
-    is_machine_made,
     parse_moment,
     squeeze,
 )
@@ -117,7 +117,7 @@ def _is_human(origin: object) -> bool:
 def _read_answer(
     line: Mapping[str, object], message: Mapping[str, object], context: FileContext
 ) -> Iterator[Reading]:
-    yield from _release(context, ("taken",))
+    yield from _release(context, ("taken",), parse_moment(line.get("timestamp")))
     uuid, parts = _uuid(line), list[Part]()
     for index, block in enumerate(_blocks(message)):
         kind = block.get("type")
@@ -265,10 +265,14 @@ def _was_queued(text: str, line: Mapping[str, object], context: FileContext) -> 
     return known is not None and known.is_read
 
 
-def _release(context: FileContext, roles: tuple[str, ...]) -> Iterator[Reading]:
-    """Yield the prompts that the agent took out of its queue and wrote nowhere else."""
+def _release(
+    context: FileContext, roles: tuple[str, ...], at_us: int | None = None
+) -> Iterator[Reading]:
+    """Yield the prompts that the agent took out of its queue and wrote nowhere else, up to then."""
     for index, one in enumerate(context.waiting):
-        if one.role in roles and not one.is_read:
+        # A fork repeats its parent's lines behind its own first prompt.
+        is_due = at_us is None or (parse_moment(one.stamp) or 0) <= at_us
+        if one.role in roles and not one.is_read and is_due:
             context.waiting[index] = one._replace(role="user", is_read=True)
             part = Part(f"{one.native}:0", "text", "", (one.text,))
             yield _message({"timestamp": one.stamp}, context, one.native, "user", part)

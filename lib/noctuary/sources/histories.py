@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -16,6 +16,7 @@ from noctuary.sources.projects import project_of
 from noctuary.sources.transcripts import FileContext, Reading, as_name, parse_object, read_lines
 
 SUFFIX = ".jsonl"
+COMPRESSED_SUFFIX = ".jsonl.zst"  # rollouts that Codex has not touched for a while
 CHATS_SUFFIX = ".json"  # of ChatGPT's and Claude's exports: conversations.json, -000.json and so on
 _CHATS_NAME = re.compile(r"conversations.*\.json")
 _CHAT = re.compile(rb'\s*\[?\s*\{.*?"(?:mapping"\s*:\s*\{|chat_messages"\s*:\s*\[)', re.DOTALL)
@@ -34,8 +35,13 @@ def find_transcripts(root: Path) -> Iterator[Path]:
     os.scandir(root).close()
     for folder, below, names in os.walk(root):
         below.sort()
-        chosen = (n for n in sorted(names) if n.endswith(SUFFIX) or _CHATS_NAME.fullmatch(n))
-        yield from (Path(folder, name) for name in chosen)
+        yield from (Path(folder, name) for name in sorted(names) if _is_history(name, names))
+
+
+def _is_history(name: str, names: Collection[str]) -> bool:
+    if name.endswith(COMPRESSED_SUFFIX):
+        return name.removesuffix(".zst") not in names  # one session, while both are there
+    return name.endswith(SUFFIX) or _CHATS_NAME.fullmatch(name) is not None
 
 
 def is_transcripts(path: Path) -> bool:
@@ -43,7 +49,8 @@ def is_transcripts(path: Path) -> bool:
     try:
         if path.is_dir():
             return any(map(_holds_transcript, islice(find_transcripts(path), _LOOKED_AT_FILES)))
-        return path.suffix in (SUFFIX, CHATS_SUFFIX) and _holds_transcript(path)
+        is_named = path.suffix in (SUFFIX, CHATS_SUFFIX) or path.name.endswith(COMPRESSED_SUFFIX)
+        return is_named and _holds_transcript(path)
     except OSError:
         return False
 
@@ -51,6 +58,8 @@ def is_transcripts(path: Path) -> bool:
 def _holds_transcript(path: Path) -> bool:
     if not path.is_file():
         return False
+    if path.name.endswith(COMPRESSED_SUFFIX):
+        return True  # no other tool writes such
     with path.open("rb") as handle:
         if path.suffix == CHATS_SUFFIX:
             return _CHAT.match(handle.read(_LOOKED_AT_BYTES)) is not None

@@ -8,13 +8,15 @@ import os
 import sqlite3
 import stat
 import time
+from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from heapq import merge
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO, NamedTuple
 
 from noctuary.core import formats
 from noctuary.core.errors import NoctuaryError, SourceError, SourceMissingError, StoreError
@@ -27,11 +29,13 @@ from noctuary.core.types import SILENT, Progress, from_micros
 from noctuary.sources.conversations import read_conversations
 from noctuary.sources.histories import (
     CHATS_SUFFIX,
+    COMPRESSED_SUFFIX,
     find_transcripts,
     finish_lines,
     is_transcripts,
     read_line,
 )
+from noctuary.sources.injected import is_tool_answer
 from noctuary.sources.projects import project_of
 from noctuary.sources.several import read_members
 from noctuary.sources.source import (
@@ -55,10 +59,12 @@ from noctuary.sources.transcripts import (
     Retraction,
     Skip,
     Vetted,
+    is_own_tool,
     parse_object,
     read_lines,
     vet_part,
 )
+from noctuary.text.marks import plural
 from noctuary.text.secrets import find_text_sensitivity, read_rules
 
 # turns.sqlite: turns, their parts in the order of arrival, and how far each transcript was read.
@@ -117,6 +123,7 @@ class TurnsFile:
     """An open turns.sqlite that may be changed; use within one thread."""
 
     def __init__(self, path: Path, *, wait_s: float) -> None:
+        self.directory = path.parent
         make_directory(path.parent)
         self.db = open_log(path, TURNS, "rwc", wait_s=wait_s)
 
@@ -178,6 +185,14 @@ class TurnsFile:
             "DELETE FROM parts WHERE number IN (SELECT number FROM turns WHERE turn_id = ?)",
             (turn_id,),
         )
+
+    def drop_own_traffic(self) -> None:
+        """Take out what noctuary's tools were told and answered, as earlier versions kept it."""
+        labels = [label for (label,) in self.db.execute("SELECT DISTINCT label FROM parts")]
+        own = [(label,) for label in labels if is_own_tool(label)]
+        bare = "UPDATE parts SET text = '[' || label || ']' WHERE kind = 'call' AND label = ?"
+        self.db.executemany(bare, own)
+        self.db.executemany("DELETE FROM parts WHERE kind = 'result' AND label = ?", own)
 
     def move(self, number: int, wing: str) -> None:
         """Give a turn another wing: its owner said which one after it was kept."""
@@ -293,9 +308,9 @@ def read_transcript(
     if not stat.S_ISREG(found.st_mode) or (state is not None and state[:4] == seen):
         report.unchanged += 1
         return
-    with path.open("rb") as handle:
+    with _open_lines(path, turns.directory) as handle:
         fd = handle.fileno()
-        found = os.fstat(fd)
+        size_bytes = os.fstat(fd).st_size
         state = turns.find_state(key, found)
         run = _Run(path, fd, found, turns, settings, report)
         if state is not None and state.digest == digest_before(fd, state.offset):
@@ -303,9 +318,7 @@ def read_transcript(
         elif state is not None:
             report.restarted += 1
         is_chats = path.suffix == CHATS_SUFFIX
-        for line in (read_conversations if is_chats else read_lines)(
-            handle, run.end, found.st_size
-        ):
+        for line in (read_conversations if is_chats else read_lines)(handle, run.end, size_bytes):
             if not run.take(line):
                 if is_chats:
                     report.fail(f"{path} ends inside a conversation: export or copy it again")
@@ -314,12 +327,40 @@ def read_transcript(
             if is_late or run.size_bytes >= BATCH_BYTES:
                 run.keep(is_partial=is_late)
             if is_late:
-                report.is_complete = report.is_complete and line.end >= found.st_size
+                report.is_complete = report.is_complete and line.end >= size_bytes
                 return
         is_idle = time.time() - found.st_mtime > IDLE_S
         run.sort(finish_lines(run.context, is_idle=is_idle))
         # A prompt in the agent's queue is looked for again, although the file stays as it is.
         run.keep(is_partial=not is_idle and any(not one.is_read for one in run.context.waiting))
+
+
+# Of a compressed file, unpacked: larger ones are left.
+MAX_UNPACKED_BYTES = 2 * 2**30
+
+
+@contextmanager
+def _open_lines(path: Path, directory: Path) -> Generator[BinaryIO]:
+    """Open a transcript; a compressed one is unpacked into a nameless file in a directory."""
+    if not path.name.endswith(COMPRESSED_SUFFIX):
+        with path.open("rb") as handle:
+            yield handle
+        return
+    try:
+        from pyarrow import ArrowException, input_stream
+    except ImportError:
+        raise OSError(0, "it is compressed: noctuary[pipelines] reads it") from None
+    with TemporaryFile(dir=directory) as plain:
+        try:
+            with input_stream(str(path), compression="zstd") as packed:
+                while chunk := packed.read(BATCH_BYTES):
+                    plain.write(chunk)
+                    if plain.tell() > MAX_UNPACKED_BYTES:
+                        raise OSError(0, f"it unpacks to more than {MAX_UNPACKED_BYTES:,} bytes")
+        except ArrowException as error:
+            raise OSError(0, "it is damaged, or not compressed with Zstandard") from error
+        plain.flush()
+        yield plain
 
 
 @dataclass(slots=True)
@@ -399,13 +440,22 @@ class _Run:
             is_orphan = not message.native_id
             self.report.skipped[Skip.ORPHAN if is_orphan else Skip.NO_CONTENT] += 1
 
+    def _find_call(self, message: Message, result: Part) -> tuple[int, str] | None:
+        """Return the turn and the tool of the call that a result is of, None where it is gone."""
+        key = f"{message.agent}:{result.key.replace('result:', 'call:', 1)}"
+        found = self.turns.one("SELECT number, label FROM parts WHERE key = ?", key)
+        if found is None:
+            return None
+        number, label = int(found[0]), str(found[1])
+        if any(map(is_tool_answer, result.texts)):  # noctuary's server under another name
+            self.turns.keep_part(key, number, "call", Vetted(f"[{label}]", label))
+        return number, label
+
     def _keep_part(self, message: Message, part: Part) -> bool:
         """Keep a part in its turn; False where nothing of it is kept."""
         number: int | None = None
         if part.kind == "result":
-            key = part.key.replace("result:", "call:", 1)
-            sql = "SELECT number, label FROM parts WHERE key = ?"
-            call = self.turns.one(sql, f"{message.agent}:{key}")
+            call = self._find_call(message, part)
             if call is None:
                 return False
             number, part = call[0], part._replace(label=call[1])
@@ -437,6 +487,7 @@ class _Run:
 # All transcripts at a path, as a night keeps them.
 
 TASK = "transcripts"
+READERS = 2  # raised where readers find more or less in a file: then all are read again
 _UNMARKED = """
 SELECT number FROM turns WHERE NOT is_sensitive AND number > ? ORDER BY number LIMIT 1000
 """
@@ -460,16 +511,19 @@ def ingest_transcripts(
     """
     settings = settings or TranscriptSettings()
     report = IngestReport()
-    wanted = " ".join(map(str, (settings.include_sidechains, settings.tool_chars, *settings.wings)))
+    chosen = (READERS, settings.include_sidechains, settings.tool_chars, *settings.wings)
+    wanted = " ".join(map(str, chosen))
     with _opened(turns_path) as turns:
         known = turns.fact("settings")
         if known != wanted:
             with transaction(turns.db):
                 if known:
                     turns.db.execute("DELETE FROM files")
+                    turns.drop_own_traffic()
                 turns.keep_fact("settings", wanted)
         try:
-            paths = list(find_transcripts(root))
+            # The oldest first: a fork repeats the lines of the session that it comes from.
+            paths = sorted(find_transcripts(root), key=_written_at)
         except OSError as error:
             report.fail(_unreadable(root, "read", error))
             return report
@@ -487,6 +541,12 @@ def ingest_transcripts(
     return report
 
 
+def _written_at(path: Path) -> float:
+    with suppress(OSError):
+        return path.stat().st_mtime
+    return 0.0
+
+
 def _is_gone(path: str) -> bool:
     """Say whether a file is no more; one that cannot be looked at may come back."""
     try:
@@ -494,6 +554,38 @@ def _is_gone(path: str) -> bool:
     except OSError as error:
         return isinstance(error, FileNotFoundError | NotADirectoryError)
     return False
+
+
+# Sessions that say something noctuary does not understand.
+
+_AGENT_NAMES = {"claude": "Claude Code", "codex": "Codex"}
+
+
+def find_unread(turns_path: Path) -> list[str]:
+    """Return a sentence for each agent and version whose sessions are not understood."""
+    if not turns_path.is_file():
+        return []
+    silent, strange = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    with closing(open_log(turns_path, TURNS, wait_s=WAIT_S)) as db:
+        for (text,) in db.execute("SELECT context FROM files"):
+            context = FileContext.from_json(text)
+            version = (_AGENT_NAMES.get(context.agent, context.agent), context.version)
+            silent[version] += context.is_silent
+            strange[version] += context.is_strange and not context.is_silent
+    found = list[str]()
+    for name, version in sorted({*silent, *strange}):
+        counts = (
+            (silent[name, version], "without a prompt of yours"),
+            (strange[name, version], "with many lines of unknown types"),
+        )
+        said = " and ".join(f"{plural(n, 'session')} {what}" for n, what in counts if n)
+        if said and name:
+            who = f"{name} {version}".strip()
+            found.append(f"{who}: {said}; this version writes something noctuary does not read")
+        elif said:
+            files = plural(strange[name, version], "file")
+            found.append(f"{files} with lines of no agent that noctuary knows")
+    return found
 
 
 def forget_sensitive(turns_path: Path) -> int:

@@ -236,6 +236,21 @@ def is_tool_answer(text: str) -> bool:
     return re.search(_BEGINS, text[:LOOKED_AT_CHARS]) is not None
 
 
+# Messages that agents, other sessions and services send in the user's place.
+
+_SENT_BY_MACHINES = re.compile(
+    r"\s*(?:<(?:task-notification|teammate-message|agent-message|cross-session-message"
+    r"|coordinator-relay|remote-review(?:-progress)?|subagent_notification|turn_aborted"
+    r"|fetched-web-content|untrusted-widget-state|queued-remote-notifications|tick|wake)[\s>]"
+    r"|<channel\s+source=|\[SYSTEM NOTIFICATION\b|\[SCHEDULED TASK\b)"
+)
+
+
+def is_machine_made(text: str) -> bool:
+    """Say whether a message in the user's place is an agent's own; its tail belongs to it."""
+    return _SENT_BY_MACHINES.match(text) is not None
+
+
 # Which memories of an answer are worth a place in a prompt.
 
 

@@ -141,21 +141,6 @@ def place_after(stamp_us: int | None, last_us: int | None) -> int | None:
     return stamp_us
 
 
-# Messages that agents, other sessions and services send in the user's place.
-
-_SENT_BY_MACHINES = re.compile(
-    r"\s*(?:<(?:task-notification|teammate-message|agent-message|cross-session-message"
-    r"|coordinator-relay|remote-review(?:-progress)?|subagent_notification|turn_aborted"
-    r"|fetched-web-content|untrusted-widget-state|queued-remote-notifications|tick|wake)[\s>]"
-    r"|<channel\s+source=|\[SYSTEM NOTIFICATION\b|\[SCHEDULED TASK\b)"
-)
-
-
-def is_machine_made(text: str) -> bool:
-    """Say whether a message in the user's place is an agent's own; its tail belongs to it."""
-    return _SENT_BY_MACHINES.match(text) is not None
-
-
 # What of a text its speaker said, without what the agent and noctuary put around it; linear time.
 
 _NAMES = (
@@ -287,7 +272,7 @@ class FileContext:
                 del self.asked[old]
 
     def count(self, reading: Reading) -> None:
-        """Count what a line came to: `is_deaf` judges by it."""
+        """Count what a line came to."""
         self.unknown += reading == Skip.UNKNOWN_TYPE
         if isinstance(reading, Message) and not reading.is_sidechain:
             is_said = any(part.kind == "text" for part in reading.parts)
@@ -296,10 +281,14 @@ class FileContext:
             self.answers += reading.role == "assistant" and is_said
 
     @property
-    def is_deaf(self) -> bool:
-        """Say whether the file has what is not understood: answers to nobody, or unknown lines."""
-        is_strange = self.unknown >= _MIN_UNKNOWN and self.unknown > _MAX_SHARE * self.lines
-        return (self.answers > 0 and self.prompts == 0) or is_strange
+    def is_silent(self) -> bool:
+        """Say whether the agent answers and no prompt of its user was found."""
+        return self.answers > 0 and self.prompts == 0
+
+    @property
+    def is_strange(self) -> bool:
+        """Say whether many lines are of types that no version known here writes."""
+        return self.unknown >= _MIN_UNKNOWN and self.unknown > _MAX_SHARE * self.lines
 
     def said_at(self, line: Mapping[str, object]) -> int | None:
         """Return when a line was said, behind the one before."""
@@ -444,13 +433,35 @@ def vet_part(part: Part, tool_chars: int) -> Vetted | None:
         if find_text_sensitivity(said) is not None:
             return Vetted("", is_secret=True)
         return Vetted(said[:MAX_TEXT_CHARS], was_cut=len(said) > MAX_TEXT_CHARS)
+    if part.kind == "call" and (is_own_tool(part.label) or _calls_noctuary(texts)):
+        # What is remembered, forgotten or asked is no second memory; its result neither.
+        return Vetted(f"[{part.label}]", part.label if is_own_tool(part.label) else _OWN)
     if part.kind == "result":
         # What the MCP server answered is stored already, and would come back as a new memory.
-        texts = tuple(t for t in texts if not is_tool_answer(t))
+        is_own = is_own_tool(part.label)
+        texts = tuple(t for t in texts if not (is_own or is_tool_answer(t)))
     withheld = find_text_sensitivity("\n".join((part.label, *texts))) is not None
     label = "tool" if withheld and find_text_sensitivity(part.label) else part.label
     shown = () if withheld else texts
     return Vetted(render_tool(part, label, shown, tool_chars), label, withheld=withheld)
+
+
+_OWN = "noctuary"
+_OWN_TOOL = re.compile(rf"(?:\A|[^a-z0-9]){_OWN}(?:[^a-z0-9]|\Z)", re.IGNORECASE)
+_OWN_COMMAND = re.compile(
+    rf"(?:\A|[;&|(=]|\s)\s*(?:[\w./~-]*/)?{_OWN}\s+(?:-\S+\s+)*"
+    r"(?:recall|remember|forget|why|context|graph|sql|export|browse|proposals)\b"
+)
+
+
+def is_own_tool(label: str) -> bool:
+    """Say whether a tool is one of noctuary's own, whatever an agent puts around its name."""
+    return _OWN_TOOL.search(label) is not None
+
+
+def _calls_noctuary(texts: tuple[str, ...]) -> bool:
+    """Say whether a call runs noctuary's command."""
+    return any(_OWN in text and _OWN_COMMAND.search(text[:MAX_TEXT_CHARS]) for text in texts)
 
 
 def clean_text(text: str) -> str:

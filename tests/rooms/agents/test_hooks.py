@@ -241,7 +241,7 @@ def test_what_happens_to_a_session_is_journalled_and_answered_with_nothing(
     (entry,) = world.entries
     assert (entry.name, entry.session_id, entry.trigger or entry.reason) == (name, "s", detail)
     assert entry.transcript_path == "/t.jsonl"
-    assert world.captured == (["/t.jsonl"] if name == "Stop" else [])
+    assert world.captured == (["/t.jsonl"] if name in ("Stop", "SessionEnd") else [])
 
 
 def test_a_compaction_is_journalled_and_nothing_else() -> None:

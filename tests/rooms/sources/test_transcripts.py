@@ -402,7 +402,12 @@ def test_an_answer_of_our_own_is_not_kept_other_results_and_what_people_quote_ar
         assert vetted("result:1", "result", "", said) == ""
     assert vetted("result:1", "result", "", "3 files", ANSWER) == "[tool result: 3 files]"
     assert vetted("t:0", "text", "", ANSWER) == ANSWER
-    assert "spare key" in vetted("call:1", "call", "mcp__noctuary__recall", "spare key")
+    for label in ("mcp__noctuary__remember", "noctuary_recall", "mcp_noctuary_forget"):
+        assert vetted("call:1", "call", label, "spare key") == f"[{label}]"
+        assert vetted("result:1", "result", label, "spare key") == ""
+    for command in ("noctuary remember 'spare key'", "cd x && .venv/bin/noctuary -v recall key"):
+        assert vetted("call:1", "call", "Bash", f"command={command}") == "[Bash]"
+    assert "spare key" in vetted("call:1", "call", "Bash", "grep 'spare key' noctuary.toml")
 
 
 @pytest.mark.parametrize(
