@@ -25,6 +25,7 @@ from noctuary.core.sqlite import FormatError, LogFormat, name_fault, open_log, t
 from noctuary.core.store import DatabaseName, SourceName, expand_user, path_of
 from noctuary.core.types import SILENT, Progress, from_micros
 from noctuary.sources.conversations import read_conversations
+from noctuary.sources.exports import count_expired
 from noctuary.sources.histories import (
     CHATS_SUFFIX,
     find_transcripts,
@@ -664,7 +665,7 @@ def hash_bytes(source: SourceName, last: Path, *beside: Path) -> str | None:
         ends = ("", "-wal", "-journal")
         files = [Path(f"{file}{end}") for file in (*own, *beside) for end in ends]
         held = [file for file in files if file.is_file() and file.stat().st_size]
-        return hash_json([(str(file), hash_file(file)) for file in held])
+        return hash_json([(str(file), hash_file(file), count_expired(file)) for file in held])
     except (SourceError, OSError):
         return None
 
