@@ -17,8 +17,10 @@ from noctuary.sources.transcripts import FileContext, Reading, as_name, parse_ob
 
 SUFFIX = ".jsonl"
 CHATS_SUFFIX = ".json"  # of ChatGPT's and Claude's exports: conversations.json, -000.json and so on
-_CHATS_NAME = re.compile(r"conversations.*\.json")
-_CHAT = re.compile(rb'\s*\[?\s*\{.*?"(?:mapping"\s*:\s*\{|chat_messages"\s*:\s*\[)', re.DOTALL)
+_CHATS_NAME = re.compile(r"conversations?\b.*\.json")
+_CHAT = re.compile(
+    rb'(?:\xef\xbb\xbf)?\s*\[?\s*\{.*?"(?:mapping"\s*:\s*\{|chat_messages"\s*:\s*\[)', re.DOTALL
+)
 _LOOKED_AT_BYTES = 256 * 2**10
 _LOOKED_AT_LINES = 40
 _LOOKED_AT_FILES = 40  # files of a folder that are looked at to tell what it holds

@@ -30,6 +30,7 @@ class Skip(StrEnum):
     SYNTHETIC = "synthetic"  # An error of the interface in an answer's place
     NO_CONTENT = "no_content"  # Nobody's own: wrappers, injected memories, reasoning, images
     ORPHAN = "orphan"  # The result of a tool call that is not kept
+    BROKEN_CHAIN = "broken_chain"  # A chat lacks the message before one; read on where it goes on
 
 
 @dataclass(slots=True)
