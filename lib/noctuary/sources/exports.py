@@ -65,7 +65,7 @@ def read_whole(path: Path) -> tuple[bytes, str]:
 
 GRAPH_KIND = "mcp-memory"
 _MOST_EVIDENCE = 20  # observations that stand behind a relation, which none of them states
-_LOOKED_AT_BYTES = 256 * 2**10
+_LOOKED_AT_BYTES = 4 * 2**20
 _LOOKED_AT_LINES = 40
 # Of a record that is longer than what is looked at; quotes in a text have a backslash before them.
 _TYPE = re.compile(rb'"type"\s*:\s*"(?:entity|relation)"')
@@ -78,19 +78,20 @@ _UPDATED = ("updatedAt", "updated_at", "lastModified")
 
 def is_memory_graph(path: Path) -> bool:
     """Say whether one of the first lines of a file is an entity or relation, whatever its keys."""
+    left = _LOOKED_AT_BYTES
     with path.open("rb") as handle:
-        head = handle.read(_LOOKED_AT_BYTES).removeprefix(_UTF8_BOM)
-    lines = head.splitlines()[:_LOOKED_AT_LINES]
-    for line in lines:
-        for record in _split_records(line):
-            with suppress(ValueError):
-                found = as_object(parse_json(record))
-                if _kind_of(found):
-                    return True
-                if "id" in found and "content" in found:
-                    return False
-    is_cut = len(head) + len(_UTF8_BOM) >= _LOOKED_AT_BYTES
-    return is_cut and all(shape.search(lines[-1]) is not None for shape in (_TYPE, _SHAPE))
+        while left > 0 and (line := handle.readline(left)):
+            left -= max(len(line), _LOOKED_AT_BYTES // _LOOKED_AT_LINES)
+            for record in _split_records(line.removeprefix(_UTF8_BOM)):
+                with suppress(ValueError):
+                    found = as_object(parse_json(record))
+                    if _kind_of(found):
+                        return True
+                    if "id" in found and "content" in found:
+                        return False
+            if not line.endswith(b"\n") and all(shape.search(line) for shape in (_TYPE, _SHAPE)):
+                return left <= 0  # cut off, so that it is no JSON
+    return False
 
 
 def _kind_of(fields: Mapping[str, object]) -> str:
@@ -204,6 +205,7 @@ GET_ALL_DEFAULT = 20  # memories that get_all() of mem0 2.x returns unless `top_
 NOTE_DEFAULT = "mem0_get_all_default"
 NOTE_PAGE = "mem0_one_page"
 UNREAD_EXPIRY = "expiration_date_unusable"
+_HEAD_BYTES = 64 * 2**10  # that show whether a file is mem0's
 _EXPIRES = re.compile(rb'"expiration_date"\s*:\s*"(\d{4}-\d\d-\d\d)')
 
 
@@ -211,7 +213,7 @@ def count_expired(path: Path) -> int:
     """Return how many of mem0's memories in a JSON file are over: more each day, by no write."""
     try:
         with path.open("rb") as handle:
-            if path.suffix != ".json" or b'"memory"' not in handle.read(_LOOKED_AT_BYTES):
+            if path.suffix != ".json" or b'"memory"' not in handle.read(_HEAD_BYTES):
                 return 0
         data, _ = read_whole(path)
     except (OSError, SourceError):
