@@ -378,7 +378,7 @@ _RELATIVE = re.compile(r"\]\(<?([^()<>\s:]{1,300}\.md)(?:#([^()\s]{0,200}))?>?\)
 _ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]+")
 _CONTEXT = re.compile(r"\((?:[^()]|\([^()]*\))*\)")
 _OBSERVATION = re.compile(r"\[([^\[\]()]+)\]\s+(.+)")
-_NO_CATEGORY = re.compile(r"[xX\W_]|\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d{1,3})?(?:\s+-\s.*)?")
+_NO_CATEGORY = re.compile(r"[xX\W_]?|\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d{1,3})?(?:\s+-\s.*)?")
 _MAX_LABEL_CHARS = 60
 
 
@@ -400,7 +400,7 @@ def _find_relations(prose: str) -> Iterator[tuple[str, str]]:
             label = label[1:-1].strip()
         elif len(label.split()) > 1 or label.startswith("["):
             continue
-        target = re.split(r"[|#\[\]]", content[start:end])[0].replace("::", "/", 1).strip()
+        target = re.split(r"[|#\[\]]", content[start:end])[0].strip()
         if label and target and len(label) <= _MAX_LABEL_CHARS and len(target) <= MAX_NAME_CHARS:
             yield label, target
 
