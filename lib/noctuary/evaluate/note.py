@@ -24,8 +24,8 @@ _SOURCE_WARNINGS = {
         "stops unless it is told more: export again with top_k=100_000"
     ),
     NOTE_PAGE: "an export of mem0 is one page of several: export all pages into one list",
-    UNREAD_EXPIRY: "memories of mem0 that stay, because their expiration_date is not understood: {:,}",
-    UNREAD_DATE: "memories without a date, because theirs is not understood or has two meanings: {:,}",
+    UNREAD_EXPIRY: "memories of mem0 that stay, as their expiration_date is not understood: {:,}",
+    UNREAD_DATE: "memories without a date, as theirs is not understood or has two meanings: {:,}",
 }
 """What a source's warnings mean, where its owner can mend them; {} is how many rows."""
 

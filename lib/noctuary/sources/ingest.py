@@ -25,7 +25,6 @@ from noctuary.core.sqlite import FormatError, LogFormat, name_fault, open_log, t
 from noctuary.core.store import DatabaseName, SourceName, expand_user, path_of
 from noctuary.core.types import SILENT, Progress, from_micros
 from noctuary.sources.conversations import read_conversations
-from noctuary.sources.exports import count_expired
 from noctuary.sources.histories import (
     CHATS_SUFFIX,
     find_transcripts,
@@ -650,6 +649,8 @@ def hash_bytes(source: SourceName, last: Path, *beside: Path) -> str | None:
 
     `beside` are the store's own SQLite files that have a say in it, such as the kept turns.
     """
+    from noctuary.sources.exports import count_expired  # loads what no hook needs
+
     if isinstance(source, DatabaseName):
         return None
     try:
