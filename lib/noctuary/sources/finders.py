@@ -57,7 +57,7 @@ FINDERS = (
     # The leaf is the usual place; a palace that was made one folder higher is read there only.
     Finder("palace", "MemPalace", "MEMPALACE_PALACE_PATH", "~/.mempalace/palace", _CHROMA),
     Finder("palace-2", "MemPalace, one folder up", "", "~/.mempalace", _CHROMA),
-    # Since 3.11 a new palace lies where the XDG Base Directory Specification wants settings.
+    # Since 3.10 a new palace lies where the XDG Base Directory Specification wants settings.
     Finder("palace-4", "MemPalace", _XDG, "~/.config", f"mempalace/palace/{_CHROMA}"),
     Finder("palace-5", "MemPalace", "MEMPALACE_CONFIG_DIR", "", f"palace/{_CHROMA}"),
     # Other names of MEMPALACE_PALACE_PATH.

@@ -313,7 +313,7 @@ def _written_at(metadata: Metadata) -> object:
     return changed_at or filed
 
 
-_OF_BODY = ("body", "unknown", None)  # older versions do not say where a day came from
+_OF_BODY = ("body", "unknown", None)  # before 3.10 it was not said where a day came from
 
 
 def _is_later(stamp: str, other: str | None) -> bool:
