@@ -2,9 +2,10 @@
 # MemPalace 3.11.0: which of a drawer's times is the time of its text.
 #
 # Behaviour: (1) a fresh palace lies below $XDG_CONFIG_HOME/mempalace or ~/.config/mempalace, not in
-# ~/.mempalace/palace as its `--help` says (~/.mempalace gets other files). (2) `filed_at` is the time of mining. (3) `mine --mode convos` gives every drawer of a transcript
-# the same `authored_at`: the time of the last message of the file. `sweep` keeps each message's own `timestamp`.
-# (4) `mine` takes `content_date` from the first lines of a text, and a deadline there becomes the date of the note.
+# ~/.mempalace/palace as its `--help` says (~/.mempalace gets other files). (2) `filed_at` is the time of mining.
+# (3) `mine --mode convos` gives every drawer of a transcript the same `authored_at`: the time of the last message of
+# the file. `sweep` keeps each message's own `timestamp`. (4) `mine` takes `content_date` from the first lines of a
+# text, and a deadline there becomes the date of the note.
 # Good guess: `filed_at` or `authored_at` says when a drawer's text was written, and the palace is in ~/.mempalace.
 # Source: mempalace 3.11.0 (PyPI), config.py `_default_config_dir`, convo_miner.py `_extract_authored_at`,
 # miner.py `_extract_content_date_with_source`, sweeper.py.

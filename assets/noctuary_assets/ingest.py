@@ -137,8 +137,8 @@ def _ingest_new_turns(night: Night) -> dict[str, Any]:
         notes["transcripts"] = [report.to_json() for report in reports]
         if unread := [name for root in roots for name in find_unread(root)]:
             notes["warning"] = (
-                f"{', '.join(unread)} of a Claude export hold no conversation and are not read: "
-                f"save the texts that matter as Markdown"
+                f"not read, because no conversation is in it: {', '.join(unread)} of a Claude "
+                f"export; save the texts that matter as Markdown"
             )
     if night.settings.hook.capture:
         journalled = capture_journalled(find_home(), night.paths.root, settings)

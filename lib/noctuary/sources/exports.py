@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 import tomllib
 from collections import defaultdict
@@ -124,10 +125,18 @@ def _split_records(line: bytes) -> Iterator[bytes]:
 
 
 class MemoryGraphSource(HeldSource):
-    """A memory.jsonl of the reference MCP server, or of a fork of it."""
+    """A memory.jsonl of the reference MCP server, of a fork of it, or what `read_graph` answers."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, graph: Mapping[str, object] | None = None) -> None:
         data, digest = read_whole(path)
+        if graph is not None:
+            kinds = (("entity", "entities"), ("relation", "relations"))
+            items = (
+                {**as_object(item), "type": kind}
+                for kind, name in kinds
+                for item in as_list(graph.get(name))
+            )
+            data = b"\n".join(json.dumps(item).encode() for item in items)
         self._edges: list[tuple[str, str, str]] = []
         self._entities: dict[str, str] = {}
         self._memories: defaultdict[str, dict[str, None]] = defaultdict(dict)
@@ -230,17 +239,26 @@ class Mem0Source(HeldSource):
     """The memories of mem0 in a JSON file: a list, or an object with `results`."""
 
     def __init__(self, path: Path, value: object, digest: str) -> None:
-        page, today = as_object(value), _today()
-        total = page.get("count")
-        items = as_list(value) or as_list(page.get("results"))
+        pages, today = _pages_of(value), _today()
+        page = pages[0] if len(pages) == 1 else {}
+        total = pages[0].get("count")
+        items = [item for one in pages for item in as_list(one.get("results"))]
         found = enumerate(items, start=1)
         rows = (_mem0_row(f"item {n}", as_object(item), today) for n, item in found)
         is_page = any(page.get(name) for name in ("next", "previous"))
         is_page |= isinstance(total, int) and total > len(items)
-        is_default = len(items) == GET_ALL_DEFAULT and not is_page and "count" not in page
+        is_default = len(items) == GET_ALL_DEFAULT and not is_page and total is None
         notes = true_names({NOTE_PAGE: is_page, NOTE_DEFAULT: is_default})
         marks: dict[str, int | str] = {"sha256": digest, "expired": count_expired(path)}
         super().__init__(MEM0_KIND, path, rows, notes, **marks)
+
+
+def _pages_of(value: object) -> list[Mapping[str, object]]:
+    """Return an answer of `get_all()`, or several in a list, as one page or more."""
+    listed = as_list(value)
+    if any("results" in as_object(item) for item in listed):
+        return [as_object(item) for item in listed]
+    return [{"results": listed}] if listed else [as_object(value)]
 
 
 def _mem0_row(locator: str, item: Mapping[str, object], today: str) -> RawRow:
@@ -282,9 +300,12 @@ def open_json(path: Path) -> Source:
         raise SourceFormatError(
             f"{path} is not whole JSON in UTF-8 ({len(data)} bytes). Export it again."
         ) from None
-    items = as_list(value) or as_list(as_object(value).get("results"))
+    items = (item for page in _pages_of(value) for item in as_list(page.get("results")))
     if any({"id", "memory"} <= as_object(item).keys() for item in items):
         return Mem0Source(path, value, digest)
+    graph = as_object(value)
+    if isinstance(graph.get("entities"), list) and isinstance(graph.get("relations"), list):
+        return MemoryGraphSource(path, graph)
     raise SourceFormatError(
         f"{path} is JSON, but no export that noctuary knows.{_what_of_claude(value)} Expected is "
         f"what mem0's get_all() returns (objects with 'id' and 'memory'; call it with top_k, "

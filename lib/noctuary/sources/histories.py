@@ -36,8 +36,15 @@ def find_transcripts(root: Path) -> Iterator[Path]:
     os.scandir(root).close()
     for folder, below, names in os.walk(root):
         below.sort()
-        chosen = (n for n in sorted(names) if n.endswith(SUFFIX) or _CHATS_NAME.fullmatch(n))
-        yield from (Path(folder, name) for name in chosen)
+        # Some exports have a folder of this name, with a file for each conversation.
+        is_chats = Path(folder).name == "conversations"
+        yield from (
+            Path(folder, name)
+            for name in sorted(names)
+            if name.endswith(SUFFIX)
+            or _CHATS_NAME.fullmatch(name)
+            or (is_chats and name.endswith(CHATS_SUFFIX))
+        )
 
 
 def is_transcripts(path: Path) -> bool:

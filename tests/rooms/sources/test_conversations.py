@@ -305,6 +305,14 @@ def test_an_export_of_one_conversation_is_read(tmp_path: Path, shape: str, mark:
     assert (report.turns, report.skipped.get("other_type", 0)) == (2, shape == "wrapped")
 
 
+def test_a_folder_with_a_file_for_each_conversation_is_read(tmp_path: Path) -> None:
+    write(tmp_path / "export/conversations/k-1.json", claude(*EDITED))
+    write(tmp_path / "export/other/k-2.json", claude(*EDITED))
+    assert is_transcripts(tmp_path / "export")
+    report = ingest(tmp_path / "export", tmp_path)
+    assert (report.files, report.turns) == (1, 2)
+
+
 def test_files_beside_the_conversations_are_named(tmp_path: Path) -> None:
     path = write(tmp_path / "conversations.json", [claude(*EDITED)])
     assert find_unread(tmp_path) == []

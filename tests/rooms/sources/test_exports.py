@@ -137,6 +137,15 @@ def test_what_forks_of_the_server_write_is_read_and_dated(
     assert (report.quarantined, report.warnings) == ({}, warnings)
 
 
+def test_what_the_server_answers_is_read_too(tmp_path: Path, exported: Exported) -> None:
+    untyped = [{k: v for k, v in item.items() if k != "type"} for item in (NINA, GLOBEX, WORKS)]
+    graph = {"entities": untyped[:2], "relations": untyped[2:]}
+    (tmp_path / "graph.json").write_text(json.dumps(graph, indent=2))
+    _, found = exported(tmp_path / "graph.json")
+    assert len(found) == 3
+    assert len(read_evidence(tmp_path / "out", KnownEdge)) == 1
+
+
 def test_the_servers_own_twins_are_one_entity_each_text_once(
     tmp_path: Path, exported: Exported
 ) -> None:
@@ -357,6 +366,7 @@ def test_the_day_on_which_a_memory_is_over_is_another_state_of_its_file(
         (2, {"results": ..., "next": "https://api.example.org/?page=2"}, {"mem0_one_page"}),
         (2, {"results": ..., "previous": "https://api.example.org/?page=1"}, {"mem0_one_page"}),
         (2, {"results": ..., "count": "many"}, set[str]()),
+        (2, {"results": ..., "relations": []}, set[str]()),
         (19, None, set[str]()),
         (21, None, set[str]()),
     ],
@@ -373,6 +383,19 @@ def test_an_export_of_mem0_that_may_be_a_part_says_so(
     (tmp_path / "m.json").write_text(json.dumps(value))
     report, found = exported(tmp_path / "m.json")
     assert (len(found), report.warnings.keys()) == (count, warnings)
+
+
+def test_all_pages_of_mem0_in_one_list_are_the_whole(tmp_path: Path, exported: Exported) -> None:
+    pages = [
+        {"count": 3, "next": "page 2", "previous": None, "results": [mem0(id="a"), mem0(id="b")]},
+        {"count": 3, "next": None, "previous": "page 1", "results": [mem0(id="c")]},
+    ]
+    (tmp_path / "m.json").write_text(json.dumps(pages))
+    report, found = exported(tmp_path / "m.json")
+    assert (found.keys(), report.warnings) == ({"a", "b", "c"}, {})
+    (tmp_path / "m.json").write_text(json.dumps([pages[0], {**pages[1], "results": []}]))
+    report, _ = exported(tmp_path / "m.json")
+    assert report.warnings == {"mem0_one_page": 1}
 
 
 GERMAN = 'Nr;Titel;Text;Am;Thema\n7;Heizung;"Der Kessel;\nist neu.";03.02.2026;haus\n'
