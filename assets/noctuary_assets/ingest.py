@@ -21,6 +21,7 @@ from noctuary.core.tombstones import read_tombstones
 from noctuary.graph.extract import Extraction
 from noctuary.graph.llm import TOLD_VERSION, findings_told
 from noctuary.snapshot.publish import serving_id
+from noctuary.sources.conversations import find_unread
 from noctuary.sources.echo import (
     EchoGuard,
     ExportedContents,
@@ -134,6 +135,11 @@ def _ingest_new_turns(night: Night) -> dict[str, Any]:
     if roots := find_roots(night.source, settings):
         reports = [ingest_transcripts(root, turns, settings, night.progress) for root in roots]
         notes["transcripts"] = [report.to_json() for report in reports]
+        if unread := [name for root in roots for name in find_unread(root)]:
+            notes["warning"] = (
+                f"not read, because no conversation is in it: {', '.join(unread)} of a Claude "
+                f"export; save the texts that matter as Markdown"
+            )
     if night.settings.hook.capture:
         journalled = capture_journalled(find_home(), night.paths.root, settings)
         if journalled["transcripts"]:

@@ -11,11 +11,23 @@ from noctuary.evaluate.metrics import HEADLINE_METRIC
 from noctuary.evaluate.report import as_signed
 from noctuary.snapshot.checks import DROP_CHECK
 from noctuary.snapshot.publish import Verdict
-from noctuary.sources.source import QuarantineReason
+from noctuary.sources.exports import GET_ALL_DEFAULT, NOTE_DEFAULT, NOTE_PAGE, UNREAD_EXPIRY
+from noctuary.sources.source import UNREAD_DATE, QuarantineReason
 from noctuary.text.marks import plural, spoken
 from noctuary.work.stage import StageResult
 
 _REPEATS = (QuarantineReason.INJECTED_BLOCK, QuarantineReason.INJECTED_LINES)
+
+_SOURCE_WARNINGS = {
+    NOTE_DEFAULT: (
+        f"an export of mem0 has exactly {GET_ALL_DEFAULT} memories, where get_all() of mem0 2.x "
+        "stops unless it is told more: export again with top_k=100_000"
+    ),
+    NOTE_PAGE: "an export of mem0 is one page of several: export all pages into one list",
+    UNREAD_EXPIRY: "memories of mem0 that stay, as their expiration_date is not understood: {:,}",
+    UNREAD_DATE: "memories without a date, as theirs is not understood or has two meanings: {:,}",
+}
+"""What a source's warnings mean, where its owner can mend them; {} is how many rows."""
 
 _RUN_AGAIN = (
     "run the night again, which rebuilds the candidate; if it is refused again, "
@@ -199,6 +211,8 @@ def _note_proposals(done: Done) -> Iterator[str]:
 
 def _note_warnings(done: Done) -> Iterator[str]:
     warnings = [str(w["message"]) for w in _told(done, "concept_graph").get("warnings", ())]
+    bent = _told(done, "corpus_export").get("warnings", {})
+    warnings += [said.format(bent[name]) for name, said in _SOURCE_WARNINGS.items() if name in bent]
     written = _told(done, "generated_queries")
     if written.get("faults") or written.get("pending"):
         warnings.append(str(written.get("note", "")))

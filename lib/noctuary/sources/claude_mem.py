@@ -15,9 +15,11 @@ from typing import NamedTuple
 
 from noctuary.core.errors import SourceFormatError
 from noctuary.core.foreign_json import parse_json
+from noctuary.sources.jsonl import usable_id
 from noctuary.sources.source import QuarantineReason, RawRow, SourceIdentity, true_names
-from noctuary.sources.sqlite import PinnedFile, tables_of
+from noctuary.sources.sqlite import PinnedFile
 from noctuary.text.flags import FLAGGED
+from noctuary.text.stamps import read_stamp
 
 KIND = "claude-mem-sqlite"
 KNOWN_VERSION = 49
@@ -55,7 +57,9 @@ _TABLES = (_OBSERVATIONS, _SUMMARIES)
 _REQUIRED = ("id", "memory_session_id", "project", "created_at")
 _FILES = ("files_modified", "files_edited", "files_read")
 # Read where the schema has them; other columns say nothing of a memory.
-_OPTIONAL = ("type", "concepts", "merged_into_project", "metadata", *_FILES)
+_OPTIONAL = (
+    "type", "concepts", "merged_into_project", "metadata", "created_at_epoch", *_FILES,
+)  # fmt: skip
 
 
 def is_claude_mem(tables: frozenset[str]) -> bool:
@@ -67,7 +71,6 @@ class ClaudeMemSource(PinnedFile):
     """A claude-mem database, pinned to one snapshot; ids are `observation-17` and `summary-3`."""
 
     def _look(self) -> None:
-        tables = tables_of(self._db)
         self._columns: dict[str, list[str]] = {}
         for table in _TABLES:
             held = self._columns_of(table.name)
@@ -79,14 +82,14 @@ class ClaudeMemSource(PinnedFile):
                 )
             known = (*_REQUIRED, *table.texts, *_OPTIONAL)
             self._columns[table.name] = [name for name in known if name in held]
-        has_versions = "schema_versions" in tables
-        sql = "SELECT coalesce(max(version), 0) FROM schema_versions"
+        has_versions = "version" in self._columns_of("schema_versions")
+        sql = "SELECT CAST(coalesce(max(version), 0) AS INTEGER) FROM schema_versions"
         self._version = int(self._db.execute(sql).fetchone()[0]) if has_versions else 0
 
     def identity(self) -> SourceIdentity:
         """Return path, schema version and the size of the snapshot that is being read."""
         last = {
-            f"last_{t.prefix}": int(self._one(f"SELECT coalesce(max(id), 0) FROM {t.name}"))
+            f"last_{t.prefix}": int(self._one(f"SELECT coalesce(max(rowid), 0) FROM {t.name}"))
             for t in _TABLES
         }
         marker = {"rows": self.count(), **last, **self._size()}
@@ -98,45 +101,49 @@ class ClaudeMemSource(PinnedFile):
         return sum(int(self._one(f"SELECT count(*) FROM {table.name}")) for table in _TABLES)
 
     def rows(self) -> Iterator[RawRow]:
-        """Yield observations, then summaries, each by ascending id as a text."""
+        """Yield observations, then summaries, each by ascending id as a text; first without one."""
         return chain.from_iterable(map(self._rows, _TABLES))
 
     def _rows(self, table: _Table) -> Iterator[RawRow]:
         columns = self._columns[table.name]
         marked = f"lower(trim(type)) = '{_SENSITIVE_TYPE}'" if "type" in columns else "0"
+        # An id is whatever somebody wrote there; rows are told apart by SQLite's own number.
         ids = {
-            int(key): bool(mark)
-            for key, mark in self._stream(f"SELECT id, {marked} FROM {table.name}")
+            int(number): (None if usable_id(key) is None else f"{table.prefix}-{key}", bool(mark))
+            for number, key, mark in self._stream(f"SELECT rowid, id, {marked} FROM {table.name}")
         }
         # Their texts stay in the database.
-        where = "WHERE id IN (SELECT value FROM json_each(?))"
-        sql = f"SELECT {', '.join(columns)} FROM {table.name} {where}"
-        ordered = iter(sorted(ids, key=str))
+        where = "WHERE rowid IN (SELECT value FROM json_each(?))"
+        sql = f"SELECT rowid, {', '.join(columns)} FROM {table.name} {where}"
+        ordered = iter(sorted(ids, key=lambda number: (ids[number][0] or "", number)))
         while page := list(islice(ordered, FETCHED_ROWS)):
-            fetched = self._stream(sql, json.dumps([key for key in page if not ids[key]]))
-            found = {row[0]: dict(zip(columns, row, strict=True)) for row in fetched}
-            for key in page:
-                locator, name = f"{table.name} {key}", f"{table.prefix}-{key}"
-                if ids[key]:
-                    yield RawRow(locator, name, {}, withheld=FLAGGED)
+            fetched = self._stream(sql, json.dumps([n for n in page if not ids[n][1]]))
+            found = {number: dict(zip(columns, row, strict=True)) for number, *row in fetched}
+            for number in page:
+                (key, is_marked), locator = ids[number], f"{table.name} {number}"
+                if is_marked:
+                    yield RawRow(locator, key, {}, withheld=FLAGGED)
                 else:
-                    yield _row(table, locator, name, found[key])
+                    yield _row(table, locator, key, found[number])
 
 
-def _row(table: _Table, locator: str, key: str, values: Mapping[str, object]) -> RawRow:
+def _row(table: _Table, locator: str, key: str | None, values: Mapping[str, object]) -> RawRow:
     broken = {n: v.decode("utf-8", "replace") for n, v in values.items() if isinstance(v, bytes)}
-    if broken:
+    if broken or key is None:
+        why = QuarantineReason.NOT_UTF8 if key is not None else QuarantineReason.BAD_ID
+        detail = ", ".join(broken) if key is not None else f"id: {type(values['id']).__name__}"
         texts = "\n".join(map(str, {**values, **broken}.values()))
-        return RawRow(locator, key, {}, QuarantineReason.NOT_UTF8, ", ".join(broken), texts)
+        return RawRow(locator, key, {}, why, detail, texts)
     said = (_lines(values.get(name), mark) for name, mark in table.texts.items())
     project = values.get("merged_into_project") or values["project"]
+    created = values["created_at"] or values.get("created_at_epoch")
     fields: dict[str, object] = {
         "id": key,
         "content": "\n".join(dict.fromkeys(chain.from_iterable(said))) or None,
         "category": values.get("type") or table.category,
         "tags": ",".join(tag for tag in _texts(values.get("concepts")) if ":" not in tag),
         "expanded_keywords": " ".join(_file_names(values)),
-        "created_at": values["created_at"],
+        "created_at": created if isinstance(created, str) else read_stamp(created) or created,
         "session_id": values["memory_session_id"],
         # A worktree's is "repository/worktree".
         "wing": project.partition("/")[0] if isinstance(project, str) else project,
@@ -158,9 +165,9 @@ def _file_names(values: Mapping[str, object]) -> Sequence[str]:
 
 
 def _texts(value: object) -> list[str]:
-    """Return the texts of a JSON list in a text, or the text itself."""
+    """Return the texts of a JSON list in a text, or the text itself; a number as a text."""
     if not isinstance(value, str):
-        return []
+        return [str(value)] if isinstance(value, int | float) else []
     if value.lstrip().startswith("["):
         try:
             return [text for text in parse_json(value) if isinstance(text, str)]

@@ -11,7 +11,8 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import BinaryIO
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
 
 from noctuary.sources.transcripts import (
     Line,
@@ -75,21 +76,38 @@ def _brackets(handle: BinaryIO, stop: int) -> Iterator[tuple[int, bool, bool]]:
         place += len(chunk)
 
 
+def find_unread(root: Path) -> list[str]:
+    """Return the names of a Claude export's files at a path that hold texts but no conversation."""
+    folder = root if root.is_dir() else root.parent
+    names = (name for name in _BESIDE if (folder / name).exists())
+    return sorted(names) if any(folder.glob("conversations*.json")) else []
+
+
+_BESIDE = ("memories.json", "memories", "projects.json", "projects")
+
+
 def is_conversation(value: Mapping[str, object]) -> bool:
-    """Say whether an object is one of an export's conversations."""
+    """Say whether an object is one of an export's conversations, or holds them all."""
+    return _is_one(value) or isinstance(value.get("conversations"), list)
+
+
+def _is_one(value: Mapping[str, object]) -> bool:
     return isinstance(value.get("mapping"), dict) or isinstance(value.get("chat_messages"), list)
 
 
 def read_conversation(value: Mapping[str, object]) -> list[Reading]:
     """Return a conversation's turns in order, or why its messages are none."""
+    if not _is_one(value):
+        held = [as_object(one) for one in as_list(value.get("conversations"))]
+        readings = (read_conversation(o) if _is_one(o) else [Skip.OTHER_TYPE] for o in held)
+        return list(chain.from_iterable(readings))
     is_chatgpt = isinstance(value.get("mapping"), dict)
     agent = "chatgpt" if is_chatgpt else "claude-ai"
     names = ("conversation_id", "id") if is_chatgpt else ("uuid",)
     session = next(filter(None, (as_name(value.get(name)) for name in names)), "")
     project = as_name(as_object(value.get("project")).get("name")) or agent
     found, last_us = list[Reading](), None
-    said = _chatgpt(value) if is_chatgpt else map(_claude, as_list(value["chat_messages"]))
-    for reading in said:
+    for reading in (_chatgpt if is_chatgpt else _claude)(value):
         if isinstance(reading, Skip):
             found.append(reading)
             continue
@@ -104,21 +122,83 @@ _Said = tuple[str, Role, int | None, tuple[str, ...]]
 """A message's id, who says it, when, and its texts."""
 
 
+# The branch that was shown: from the last message back, each naming the one before it.
+
+
+class _Step(NamedTuple):
+    """A message's place in a conversation."""
+
+    before: str  # The id of the message that it follows; "" of a first one
+    at: tuple[float, int]  # When it was said, and where it stands in the file
+
+
+def _walk_back(last: str, steps: Mapping[str, _Step], listed: Mapping[str, str]) -> list[str]:
+    """Return the ids up to the last one, "" where the message before one is missing.
+
+    There the walk goes on at the message that lists the missing one, else at the latest one that
+    was said earlier and does not follow the same missing message: that is a branch that was left.
+    """
+    tops = _find_tops(steps)
+    earlier = sorted(steps, key=lambda key: steps[key].at)
+    path: dict[str, None] = {}
+    found, key = list[str](), last
+    while key:
+        path[key] = None
+        found.append(key)
+        before = steps[key].before
+        # A message that was met already closes a circle.
+        if not before or (before in steps and before not in path):
+            key = before
+            continue
+        follower, key = key, listed.get(before) or listed.get(key, "")
+        while (key in path or not key) and earlier:
+            key = earlier.pop()
+            is_later = steps[key].at >= steps[follower].at
+            key = "" if is_later or steps[tops[key]].before == before else key
+        key = "" if key in path else key
+        found += [""] if key else []
+    return found[::-1]
+
+
+def _find_tops(steps: Mapping[str, _Step]) -> dict[str, str]:
+    """Return for each message the first one known of its chain; of a circle any one of it."""
+    tops: dict[str, str] = {}
+    for key in steps:
+        chain_ids, at = dict[str, None](), key
+        while at not in tops and at not in chain_ids:
+            chain_ids[at] = None
+            at = steps[at].before if steps[at].before in steps else at
+        top = tops.get(at, at)
+        tops.update(dict.fromkeys(chain_ids, top))
+    return tops
+
+
 def _chatgpt(value: Mapping[str, object]) -> Iterator[_Said | Skip]:
-    for key, node in _path_of(as_object(value["mapping"]), value.get("current_node")):
-        message = as_object(as_object(node).get("message"))
-        if message:  # the root has none
+    nodes = {key: as_object(node) for key, node in as_object(value["mapping"]).items()}
+    listed: dict[str, str] = {}
+    for key, node in nodes.items():
+        for child in as_list(node.get("children")):
+            listed.setdefault(str(child), key)
+    steps = dict[str, _Step]()
+    for place, (key, node) in enumerate(nodes.items()):
+        at_us = _epoch_us(as_object(node.get("message")).get("create_time"))
+        before = node.get("parent") or listed.get(key)
+        steps[key] = _Step(before if isinstance(before, str) else "", (at_us or 0, place))
+    last = value.get("current_node")
+    last = last if isinstance(last, str) else ""
+    path = _walk_back(last if last in nodes else listed.get(last, ""), steps, listed)
+    for key in path or nodes:  # all of them where the last one is not known
+        message = as_object(nodes[key].get("message")) if key else {}
+        if not key:
+            yield Skip.BROKEN_CHAIN
+        elif message:  # the root has none
             yield _chatgpt_message(key, message)
 
 
-def _path_of(nodes: Mapping[str, object], last: object) -> list[tuple[str, object]]:
-    """Return the nodes up to the last one; all of them where it is not known, in their order."""
-    path: dict[str, object] = {}
-    # A parent that was met before closes a circle.
-    while isinstance(last, str) and last in nodes and last not in path:
-        path[last] = nodes[last]
-        last = as_object(nodes[last]).get("parent")
-    return list(path.items())[::-1] or list(nodes.items())
+def _epoch_us(at: object) -> int | None:
+    if isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at < _LAST_S:
+        return None
+    return int(at * 1e6)
 
 
 def _chatgpt_message(key: str, message: Mapping[str, object]) -> _Said | Skip:
@@ -135,14 +215,49 @@ def _chatgpt_message(key: str, message: Mapping[str, object]) -> _Said | Skip:
     texts = tuple(chain.from_iterable(as_texts(p if isinstance(p, str) else [p]) for p in parts))
     if not any(text.strip() for text in texts):
         return Skip.NO_CONTENT
-    at, at_us = message.get("create_time"), None
-    if isinstance(at, int | float) and not isinstance(at, bool) and 0 <= at < _LAST_S:
-        at_us = int(at * 1e6)
-    return as_name(message.get("id")) or as_name(key), role, at_us, texts
+    native = as_name(message.get("id")) or as_name(key)
+    return native, role, _epoch_us(message.get("create_time")), texts
 
 
-def _claude(value: object) -> _Said | Skip:
-    message = as_object(value)
+_ROOT = "00000000-0000-"  # begins the id that first messages name as the one before them
+
+
+def _claude(value: Mapping[str, object]) -> Iterator[_Said | Skip]:
+    messages = [as_object(message) for message in as_list(value["chat_messages"])]
+    if not any(as_name(message.get("parent_message_uuid")) for message in messages):
+        yield from map(_claude_message, messages)  # as it was exported before there were branches
+        return
+    named: dict[str, Mapping[str, object]] = {}
+    steps, previous = dict[str, _Step](), ""
+    for place, message in enumerate(messages):
+        key = as_name(message.get("uuid"))
+        if not key:
+            yield _claude_message(message)
+        if not key or key in steps:
+            continue
+        before = as_name(message.get("parent_message_uuid", previous))
+        before = "" if before.startswith(_ROOT) else before
+        steps[key] = _Step(before, (parse_moment(message.get("created_at")) or 0, place))
+        named[key], previous = message, key
+    last = as_name(value.get("current_leaf_message_uuid"))
+    for key in _walk_back(last if last in steps else _find_latest(steps), steps, {}):
+        yield _claude_message(named[key]) if key else Skip.BROKEN_CHAIN
+
+
+def _find_latest(steps: Mapping[str, _Step]) -> str:
+    """Return the message that was said last, or the last that followed it by a clock gone wrong."""
+    following: dict[str, str] = {}
+    for key in sorted(steps, key=lambda key: steps[key].at):
+        following[steps[key].before] = key
+    found = max(steps, key=lambda key: steps[key].at, default="")
+    seen: set[str] = set()
+    while found in following and found not in seen:
+        seen.add(found)
+        found = following[found]
+    return found
+
+
+def _claude_message(message: Mapping[str, object]) -> _Said | Skip:
     role = _ROLES.get(as_name(message.get("sender")))
     if role is None:
         return Skip.OTHER_TYPE

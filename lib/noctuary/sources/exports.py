@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,18 +26,24 @@ from noctuary.core.files import hash_text
 from noctuary.core.foreign_json import parse_json
 from noctuary.sources.jsonl import FileLine, parse_line
 from noctuary.sources.source import (
+    UNREAD_DATE,
     HeldSource,
     KnownConcept,
     KnownEdge,
     KnownMention,
     QuarantineReason,
     RawRow,
+    Source,
+    true_names,
 )
 from noctuary.sources.sqlite import UNREADABLE_TABLES
 from noctuary.sources.transcripts import as_list, as_name, as_object
+from noctuary.text.flags import find_mark
+from noctuary.text.stamps import read_stamp
 
 MAX_FILE_BYTES = 256 * 2**20  # of one that is held; parsed it takes several times as much
 ID_HASH_CHARS = 12  # 48 bits tell the texts of one entity apart
+_UTF8_BOM = b"\xef\xbb\xbf"
 
 
 def read_whole(path: Path) -> tuple[bytes, str]:
@@ -50,34 +58,93 @@ def read_whole(path: Path) -> tuple[bytes, str]:
             f"{path} has {path.stat().st_size} bytes, at most {MAX_FILE_BYTES} are read of such a "
             f"file. Split it, or turn it into JSON lines."
         )
-    return data.removeprefix(b"\xef\xbb\xbf"), sha256(data).hexdigest()
+    return data.removeprefix(_UTF8_BOM), sha256(data).hexdigest()
 
 
 # The graph of the reference MCP server: a memory per observation. Entities without one are none.
+# Its forks add dates (`createdAt`, `lastModified`), observations as objects, a line of their own.
 
 GRAPH_KIND = "mcp-memory"
-_GRAPH_LINE = re.compile(rb'\s*\{\s*"type"\s*:\s*"(?:entity|relation)"')
 _MOST_EVIDENCE = 20  # observations that stand behind a relation, which none of them states
+_LOOKED_AT_BYTES = 4 * 2**20
+_LOOKED_AT_LINES = 40
+# Of a record that is longer than what is looked at; quotes in a text have a backslash before them.
+_TYPE = re.compile(rb'"type"\s*:\s*"(?:entity|relation)"')
+_SHAPE = re.compile(rb'"(?:entityType|observations|relationType)"\s*:')
+_BRACKETS = re.compile(rb'\\.|["{}]', re.DOTALL)
+_FORK_HEADER = "_aim"  # the type of the first line that mcp-knowledge-graph writes
+_CREATED = ("createdAt", "created_at", "timestamp")
+_UPDATED = ("updatedAt", "updated_at", "lastModified")
 
 
-def is_memory_graph(head: bytes) -> bool:
-    """Say whether a file begins as the server writes it: type first."""
-    return _GRAPH_LINE.match(head) is not None
+def is_memory_graph(path: Path) -> bool:
+    """Say whether one of the first lines of a file is an entity or relation, whatever its keys."""
+    left = _LOOKED_AT_BYTES
+    with path.open("rb") as handle:
+        while left > 0 and (line := handle.readline(left)):
+            left -= max(len(line), _LOOKED_AT_BYTES // _LOOKED_AT_LINES)
+            for record in _split_records(line.removeprefix(_UTF8_BOM)):
+                with suppress(ValueError):
+                    found = as_object(parse_json(record))
+                    if _kind_of(found):
+                        return True
+                    if "id" in found and "content" in found:
+                        return False
+            if not line.endswith(b"\n") and all(shape.search(line) for shape in (_TYPE, _SHAPE)):
+                return left <= 0  # cut off, so that it is no JSON
+    return False
+
+
+def _kind_of(fields: Mapping[str, object]) -> str:
+    """Return "entity" or "relation", "" for neither."""
+    kind = fields.get("type")
+    is_entity = kind == "entity" and ("observations" in fields or "entityType" in fields)
+    is_relation = kind == "relation" and "from" in fields and "to" in fields
+    return str(kind) if is_entity or is_relation else ""
+
+
+def _split_records(line: bytes) -> Iterator[bytes]:
+    """Yield the objects of a line, and what stands outside of them if it says anything."""
+    depth = begin = 0
+    in_text = False
+    for found in _BRACKETS.finditer(line):
+        mark = found[0]
+        if mark == b'"':
+            in_text = not in_text
+        elif in_text or mark not in b"{}":
+            continue
+        elif mark == b"{":
+            depth += 1
+        elif depth:
+            depth -= 1
+            if not depth:
+                yield line[begin : found.end()].lstrip(b" \t\r,[")
+                begin = found.end()
+    if line[begin:].strip(b" \t\r,]"):
+        yield line[begin:]
 
 
 class MemoryGraphSource(HeldSource):
-    """A memory.jsonl of the reference MCP server."""
+    """A memory.jsonl of the reference MCP server, of a fork of it, or what `read_graph` answers."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, graph: Mapping[str, object] | None = None) -> None:
         data, digest = read_whole(path)
+        if graph is not None:
+            kinds = (("entity", "entities"), ("relation", "relations"))
+            items = (
+                {**as_object(item), "type": kind}
+                for kind, name in kinds
+                for item in as_list(graph.get(name))
+            )
+            data = b"\n".join(json.dumps(item).encode() for item in items)
         self._edges: list[tuple[str, str, str]] = []
         self._entities: dict[str, str] = {}
-        self._memories: defaultdict[str, list[str]] = defaultdict(list)
+        self._memories: defaultdict[str, dict[str, None]] = defaultdict(dict)
         rows = list[RawRow]()
         lines = data.split(b"\n")
         for number, line in enumerate(lines, start=1):
-            if line.strip():
-                rows += self._take(FileLine(number, line, len(line), number < len(lines)))
+            for record in _split_records(line):
+                rows += self._take(FileLine(number, record, len(record), number < len(lines)))
         super().__init__(GRAPH_KIND, path, rows, sha256=digest)
 
     def _said(self) -> Iterator[KnownConcept | KnownMention | KnownEdge]:
@@ -87,7 +154,7 @@ class MemoryGraphSource(HeldSource):
             yield from (KnownMention(key, name, "about") for key in self._memories[name])
         for source, target, relation in self._edges:
             behind = self._memories[source] or self._memories[target]
-            yield KnownEdge(source, target, relation, 1, tuple(behind[:_MOST_EVIDENCE]))
+            yield KnownEdge(source, target, relation, 1, tuple(islice(behind, _MOST_EVIDENCE)))
 
     def _take(self, line: FileLine) -> Iterator[RawRow]:
         row = parse_line(line)
@@ -101,61 +168,167 @@ class MemoryGraphSource(HeldSource):
             if not isinstance(said, list):
                 detail = f"observations: {type(said).__name__}"
                 yield RawRow(row.locator, None, fields, QuarantineReason.BAD_FIELD, detail)
-            for text in as_list(said):
-                key = f"{name}#{hash_text(ascii(text))[:ID_HASH_CHARS]}"
-                self._memories[name].append(key)
-                content = f"{name}: {text}" if isinstance(text, str) else text
-                held = {"id": key, "content": content, "category": kind, "entity": fields["name"]}
-                yield RawRow(row.locator, key, held)
-        else:
+            for observation in as_list(said):
+                made = _observation_row(row, name, kind, observation)
+                self._memories[name][str(made.key)] = None
+                yield made
+        elif fields.get("type") != _FORK_HEADER:
             why = row.problem or QuarantineReason.BAD_FIELD
             yield replace(row, key=None, problem=why)
+
+
+def _observation_row(row: RawRow, name: str, kind: str, observation: object) -> RawRow:
+    """Return a memory; one that is an object has a date of its own, else it has its entity's."""
+    fields, own = row.fields, as_object(observation)
+    text = own["content"] if isinstance(own.get("content"), str) else observation
+    created, updated = _first_of(own, _CREATED), _first_of(own, _UPDATED)
+    if created is None and updated is None:
+        created, updated = _first_of(fields, _CREATED), _first_of(fields, _UPDATED)
+    key = f"{name}#{hash_text(ascii(text))[:ID_HASH_CHARS]}"
+    held: dict[str, object] = {
+        "id": key,
+        "content": f"{name}: {text}" if isinstance(text, str) else text,
+        "category": kind,
+        "tags": [tag for tag in as_list(fields.get("tags")) if isinstance(tag, str)],
+        "created_at": read_stamp(created),
+        "updated_at": read_stamp(updated) or updated,
+        "entity": fields["name"],
+        "said": observation,
+    }
+    mark = find_mark(own) or find_mark(fields)
+    is_unread = created is not None and held["created_at"] is None
+    warnings = (UNREAD_DATE,) if is_unread else ()
+    return RawRow(row.locator, key, {} if mark else held, withheld=mark, warnings=warnings)
+
+
+def _first_of(fields: Mapping[str, object], names: Iterable[str]) -> object:
+    """Return the first value that is there, None where there is none."""
+    return next((fields[name] for name in names if fields.get(name) not in (None, "")), None)
 
 
 # mem0: what `get_all()` returns, as JSON. Its platform's exports have a schema of their caller's,
 # its local Qdrant is pickled, and its history.db does not say whose a memory is.
 
 MEM0_KIND = "mem0-json"
+GET_ALL_DEFAULT = 20  # memories that get_all() of mem0 2.x returns unless `top_k` is said
+NOTE_DEFAULT = "mem0_get_all_default"
+NOTE_PAGE = "mem0_one_page"
+UNREAD_EXPIRY = "expiration_date_unusable"
+_HEAD_BYTES = 64 * 2**10  # that show whether a file is mem0's
+_EXPIRES = re.compile(rb'"expiration_date"\s*:\s*"(\d{4}-\d\d-\d\d)')
+
+
+def count_expired(path: Path) -> int:
+    """Return how many of mem0's memories in a JSON file are over: more each day, by no write."""
+    try:
+        with path.open("rb") as handle:
+            if path.suffix != ".json" or b'"memory"' not in handle.read(_HEAD_BYTES):
+                return 0
+        data, _ = read_whole(path)
+    except (OSError, SourceError):
+        return 0
+    today = _today().encode()
+    return sum(day < today for day in _EXPIRES.findall(data))
+
+
+def _today() -> str:
+    return datetime.now(UTC).date().isoformat()  # mem0 too compares days of UTC
 
 
 class Mem0Source(HeldSource):
-    """A JSON file with the memories of mem0: a list, or an object with `results`."""
+    """The memories of mem0 in a JSON file: a list, or an object with `results`."""
 
-    def __init__(self, path: Path) -> None:
-        data, digest = read_whole(path)
-        try:
-            value: object = parse_json(data.decode("utf-8"))
-        except ValueError:
-            raise SourceFormatError(
-                f"{path} is not whole JSON in UTF-8 ({len(data)} bytes). Export it again."
-            ) from None
-        items = as_list(value) or as_list(as_object(value).get("results"))
-        if not any({"id", "memory"} <= as_object(item).keys() for item in items):
-            raise SourceFormatError(
-                f"{path} is JSON, but no export that noctuary knows: expected what mem0's "
-                f"get_all() returns (objects with 'id' and 'memory'), the reference MCP server's "
-                f"memory, or the conversations.json of ChatGPT or Claude, which a night reads."
-            )
-        rows = (_mem0_row(f"item {n}", as_object(item)) for n, item in enumerate(items, start=1))
-        super().__init__(MEM0_KIND, path, rows, sha256=digest)
+    def __init__(self, path: Path, value: object, digest: str) -> None:
+        pages, today = _pages_of(value), _today()
+        page = pages[0] if len(pages) == 1 else {}
+        total = pages[0].get("count")
+        items = [item for one in pages for item in as_list(one.get("results"))]
+        found = enumerate(items, start=1)
+        rows = (_mem0_row(f"item {n}", as_object(item), today) for n, item in found)
+        is_page = any(page.get(name) for name in ("next", "previous"))
+        is_page |= isinstance(total, int) and total > len(items)
+        is_default = len(items) == GET_ALL_DEFAULT and not is_page and total is None
+        notes = true_names({NOTE_PAGE: is_page, NOTE_DEFAULT: is_default})
+        marks: dict[str, int | str] = {"sha256": digest, "expired": count_expired(path)}
+        super().__init__(MEM0_KIND, path, rows, notes, **marks)
 
 
-def _mem0_row(locator: str, item: Mapping[str, object]) -> RawRow:
-    key = as_name(item.get("id"))
+def _pages_of(value: object) -> list[Mapping[str, object]]:
+    """Return an answer of `get_all()`, or several in a list, as one page or more."""
+    listed = as_list(value)
+    if any("results" in as_object(item) for item in listed):
+        return [as_object(item) for item in listed]
+    return [{"results": listed}] if listed else [as_object(value)]
+
+
+def _mem0_row(locator: str, item: Mapping[str, object], today: str) -> RawRow:
+    key, metadata = as_name(item.get("id")), as_object(item.get("metadata"))
+    mark = find_mark(item) or find_mark(metadata)
+    if mark is not None:
+        return RawRow(locator, key or None, {}, withheld=mark)
     fields: dict[str, object] = {
         "id": key,
         "content": item.get("memory"),
-        "category": as_name(as_object(item.get("metadata")).get("category")) or "fact",
+        "category": as_name(metadata.get("category")) or "fact",
         "tags": [tag for tag in as_list(item.get("categories")) if isinstance(tag, str)],
         "created_at": item.get("created_at"),
         "updated_at": item.get("updated_at"),
         "session_id": item.get("run_id"),
         "user": item.get("user_id"),
-        "wing": item.get("app_id") or item.get("agent_id"),
+        "wing": item.get("app_id") or as_name(metadata.get("app_id")) or item.get("agent_id"),
         "item": item,
     }
-    why = None if key else QuarantineReason.BAD_ID
-    return RawRow(locator, key or None, fields, why, "" if key else "id is no text")
+    if not key:
+        return RawRow(locator, None, fields, QuarantineReason.BAD_ID, "id is no text")
+    ends = _first_of(item, ("expiration_date",)) or _first_of(metadata, ("expiration_date",))
+    last = read_stamp(ends)
+    if last is not None and last[:10] < today:
+        return RawRow(locator, key, fields, QuarantineReason.EXPIRED, "expiration_date has passed")
+    warnings = (UNREAD_EXPIRY,) if ends is not None and last is None else ()
+    return RawRow(locator, key, fields, warnings=warnings)
+
+
+# A JSON file of somebody else: mem0's, or what else it may be.
+
+
+def open_json(path: Path) -> Source:
+    """Open a JSON file; SourceFormatError says what it looks like where it is no known export."""
+    data, digest = read_whole(path)
+    try:
+        value: object = parse_json(data.decode("utf-8"))
+    except ValueError:
+        raise SourceFormatError(
+            f"{path} is not whole JSON in UTF-8 ({len(data)} bytes). Export it again."
+        ) from None
+    items = (item for page in _pages_of(value) for item in as_list(page.get("results")))
+    if any({"id", "memory"} <= as_object(item).keys() for item in items):
+        return Mem0Source(path, value, digest)
+    graph = as_object(value)
+    if isinstance(graph.get("entities"), list) and isinstance(graph.get("relations"), list):
+        return MemoryGraphSource(path, graph)
+    raise SourceFormatError(
+        f"{path} is JSON, but no export that noctuary knows.{_what_of_claude(value)} Expected is "
+        f"what mem0's get_all() returns (objects with 'id' and 'memory'; call it with top_k, "
+        f"without it stops at {GET_ALL_DEFAULT}), the reference MCP server's memory, or the "
+        f"conversations.json of ChatGPT or Claude, which a night reads."
+    )
+
+
+# Files of a claude.ai export beside its conversations: a key of theirs, and what they hold.
+_CLAUDE_FILES = {
+    "conversations_memory": "what Claude wrote down about you (memories.json)",
+    "project_memories": "what Claude wrote down about you (memories.json)",
+    "prompt_template": "projects of a Claude export (projects.json)",
+    "verified_phone_number": "the account of a Claude export (users.json)",
+}
+
+
+def _what_of_claude(value: object) -> str:
+    """Return what a file of a claude.ai export holds, "" for anything else."""
+    for item in (as_object(value), *map(as_object, as_list(value))):
+        for key in item.keys() & _CLAUDE_FILES.keys():
+            return f" It holds {_CLAUDE_FILES[key]}: save the texts that matter as Markdown."
+    return ""
 
 
 # CSV: a header of noctuary's own field names, or a table beside it that says which column is what.
@@ -187,10 +360,10 @@ class CsvSource(HeldSource):
         try:
             reader = csv.DictReader(text, restkey="", delimiter=delimiter, strict=True)
             columns = _columns(path, named, reader.fieldnames or ())
-            date_format = str(named.get("date_format", ""))
+            date_format = _date_format(mapping_of(path), named)
             for row in reader:
                 rows.append(_csv_row(f"line {reader.line_num}", row, columns, date_format))
-        except (csv.Error, TypeError) as error:
+        except (csv.Error, TypeError, ValueError) as error:
             raise SourceFormatError(
                 f"{path} cannot be read as CSV ({error}). Check its quotes and the delimiter."
             ) from None
@@ -228,6 +401,29 @@ def _columns(
             f'columns in {mapping_of(path).name}, for example content = "Text".'
         )
     return columns
+
+
+def _date_format(path: Path, named: Mapping[str, object]) -> str:
+    """Return the format of dates that a mapping names, after a date went through it and back."""
+    said = named.get("date_format", "")
+    if said == "":
+        return ""
+    known = datetime(2026, 11, 28, 14, 5, 59, tzinfo=UTC)
+    why = "it is no text"
+    if isinstance(said, str):
+        try:
+            # Doubled directives are an error of the pattern that Python makes of a format.
+            back = datetime.strptime(known.strftime(said), said)  # noqa: DTZ007
+        except (ValueError, re.error, IndexError, KeyError, OverflowError) as error:
+            why = " ".join(str(error).split())
+        else:
+            why = "" if back.date() == known.date() else "year, month and day must all be in it"
+    if why:
+        raise SourceFormatError(
+            f"{path}: date_format {said!r} cannot be used ({why}). Expected is a format of "
+            f'Python\'s strptime with year, month and day, for example "%d.%m.%Y".'
+        )
+    return str(said)
 
 
 def _csv_row(

@@ -39,7 +39,7 @@ class Finder(NamedTuple):
 
 
 _CLAUDE, _CODEX = ("CLAUDE_CONFIG_DIR", "~/.claude"), ("CODEX_HOME", "~/.codex")
-_MEMORIES, _CHROMA = "memory/memory.db", "chroma.sqlite3"
+_MEMORIES, _CHROMA, _XDG = "memory/memory.db", "chroma.sqlite3", "XDG_CONFIG_HOME"
 
 FINDERS = (
     # https://code.claude.com/docs/en/memory
@@ -57,6 +57,12 @@ FINDERS = (
     # The leaf is the usual place; a palace that was made one folder higher is read there only.
     Finder("palace", "MemPalace", "MEMPALACE_PALACE_PATH", "~/.mempalace/palace", _CHROMA),
     Finder("palace-2", "MemPalace, one folder up", "", "~/.mempalace", _CHROMA),
+    # Since 3.10 a new palace lies where the XDG Base Directory Specification wants settings.
+    Finder("palace-4", "MemPalace", _XDG, "~/.config", f"mempalace/palace/{_CHROMA}"),
+    Finder("palace-5", "MemPalace", "MEMPALACE_CONFIG_DIR", "", f"palace/{_CHROMA}"),
+    # Other names of MEMPALACE_PALACE_PATH.
+    Finder("palace-6", "MemPalace", "MEMPALACE_PALACE", "", _CHROMA),
+    Finder("palace-7", "MemPalace", "MEMPAL_PALACE_PATH", "", _CHROMA),
 )
 
 
@@ -102,16 +108,29 @@ _Place = tuple[str, str, str, Path, bool]
 
 def _usual(environ: Mapping[str, str]) -> Iterator[_Place]:
     for name, what, variable, folder, below, begins in FINDERS:
-        said = environ.get(variable, "").strip() if variable else ""
+        said = _said(environ, variable)
         if base := said or folder:
             yield name, what, begins, expand_user(base).absolute() / below, bool(said)
-        if name == "palace" and not said and (base := _configured_palace()):
+        if name == "palace" and not said and (base := _configured_palace(environ)):
             yield "palace-3", what, begins, expand_user(base).absolute() / below, True
 
 
-def _configured_palace() -> str:
+def _said(environ: Mapping[str, str], variable: str) -> str:
+    """Return what a variable says, "" for nothing; a relative XDG folder is none, as specified."""
+    said = environ.get(variable, "").strip() if variable else ""
+    return "" if variable == _XDG and not os.path.isabs(said) else said  # noqa: PTH117
+
+
+def _configured_palace(environ: Mapping[str, str]) -> str:
     """Return the folder that MemPalace's own settings name, "" for none."""
-    file = expand_user("~/.mempalace/config.json")
+    xdg = _said(environ, _XDG) or "~/.config"
+    said_folder = _said(environ, "MEMPALACE_CONFIG_DIR")
+    folders = (said_folder,) if said_folder else ("~/.mempalace", f"{xdg}/mempalace")
+    files = (expand_user(f"{folder}/config.json") for folder in folders)
+    return next(filter(None, map(_palace_path, files)), "")
+
+
+def _palace_path(file: Path) -> str:
     said: object = None
     with suppress(OSError, ValueError):
         if file.is_file() and file.stat().st_size < _MOST_BYTES:
@@ -144,6 +163,9 @@ def look_into(found: Found, turns: Path, settings: Settings, progress: Progress 
                     _count(found, path, source, settings, progress)
     except (NoctuaryError, OSError) as error:
         found.fault = str(error)
+    except Exception as error:  # one place must not hide the others; its text may quote a memory
+        name = type(error).__name__
+        found.fault = f"it cannot be read, and noctuary does not know why ({name}); please report"
     if not found.fault and not found.memories:
         found.fault = "it holds no memory yet"
 

@@ -18,8 +18,10 @@ from noctuary.sources.transcripts import FileContext, Reading, as_name, parse_ob
 SUFFIX = ".jsonl"
 COMPRESSED_SUFFIX = ".jsonl.zst"  # rollouts that Codex has not touched for a while
 CHATS_SUFFIX = ".json"  # of ChatGPT's and Claude's exports: conversations.json, -000.json and so on
-_CHATS_NAME = re.compile(r"conversations.*\.json")
-_CHAT = re.compile(rb'\s*\[?\s*\{.*?"(?:mapping"\s*:\s*\{|chat_messages"\s*:\s*\[)', re.DOTALL)
+_CHATS_NAME = re.compile(r"conversations?\b.*\.json")
+_CHAT = re.compile(
+    rb'(?:\xef\xbb\xbf)?\s*\[?\s*\{.*?"(?:mapping"\s*:\s*\{|chat_messages"\s*:\s*\[)', re.DOTALL
+)
 _LOOKED_AT_BYTES = 256 * 2**10
 _LOOKED_AT_LINES = 40
 _LOOKED_AT_FILES = 40  # files of a folder that are looked at to tell what it holds
@@ -35,13 +37,15 @@ def find_transcripts(root: Path) -> Iterator[Path]:
     os.scandir(root).close()
     for folder, below, names in os.walk(root):
         below.sort()
-        yield from (Path(folder, name) for name in sorted(names) if _is_history(name, names))
+        yield from (Path(folder, n) for n in sorted(names) if _is_history(folder, n, names))
 
 
-def _is_history(name: str, names: Collection[str]) -> bool:
+def _is_history(folder: str, name: str, names: Collection[str]) -> bool:
     if name.endswith(COMPRESSED_SUFFIX):
         return name.removesuffix(".zst") not in names  # one session, while both are there
-    return name.endswith(SUFFIX) or _CHATS_NAME.fullmatch(name) is not None
+    # Some exports have a folder of this name, with a file for each conversation.
+    is_chat = name.endswith(CHATS_SUFFIX) and Path(folder).name == "conversations"
+    return is_chat or name.endswith(SUFFIX) or _CHATS_NAME.fullmatch(name) is not None
 
 
 def is_transcripts(path: Path) -> bool:

@@ -783,6 +783,8 @@ def hash_bytes(source: SourceName, last: Path, *beside: Path) -> str | None:
 
     `beside` are the store's own SQLite files that have a say in it, such as the kept turns.
     """
+    from noctuary.sources.exports import count_expired  # loads what no hook needs
+
     if isinstance(source, DatabaseName):
         return None
     try:
@@ -798,7 +800,7 @@ def hash_bytes(source: SourceName, last: Path, *beside: Path) -> str | None:
         ends = ("", "-wal", "-journal")
         files = [Path(f"{file}{end}") for file in (*own, *beside) for end in ends]
         held = [file for file in files if file.is_file() and file.stat().st_size]
-        return hash_json([(str(file), hash_file(file)) for file in held])
+        return hash_json([(str(file), hash_file(file), count_expired(file)) for file in held])
     except (SourceError, OSError):
         return None
 

@@ -26,6 +26,7 @@ from noctuary.sources.jsonl import usable_id
 from noctuary.sources.projects import project_of
 from noctuary.sources.source import (
     SEE_ALSO,
+    UNREAD_DATE,
     HeldSource,
     KnownConcept,
     KnownEdge,
@@ -34,10 +35,11 @@ from noctuary.sources.source import (
     QuarantineReason,
     RawRow,
 )
-from noctuary.sources.transcripts import MAX_NAME_CHARS, as_name, parse_moment
+from noctuary.sources.transcripts import MAX_NAME_CHARS, as_name, as_object
 from noctuary.text.flags import MARKS, find_mark
 from noctuary.text.front_matter import read_yaml, split_front_matter
 from noctuary.text.secrets import find_text_sensitivity
+from noctuary.text.stamps import read_stamp
 
 KIND = "markdown"
 SUFFIX = ".md"
@@ -114,14 +116,28 @@ class Note(NamedTuple):
     fields: Mapping[str, object]  # Of every memory in it
     withheld: str | None  # Why none of it may leave: what its front matter holds
     sections: tuple[Section, ...]
+    warnings: tuple[str, ...] = ()  # What of its front matter is not understood
+    is_template: bool = False  # It waits to be filled in: none of it is anybody's words
 
 
 _ANCHOR_CHARS = 80
 _HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(?=\S)")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _TAG = re.compile(r"(?:^|(?<=\s))#((?![0-9]+(?:\s|$))[\w/-]{1,100})", re.MULTILINE)
-_CREATED = ("created", "created_at", "date", "date created")
-_UPDATED = ("updated", "updated_at", "modified", "date modified")
+# Keys of dates, without spaces, hyphens and underscores between their words; the first that can be
+# read counts.
+_CREATED = (
+    "created", "createdat", "createdon", "createdtime", "createddate", "creationdate",
+    "creationtime", "datecreated", "date", "dateadded", "published", "publishdate", "erstellt",
+    "datum", "fecha",
+)  # fmt: skip
+_UPDATED = (
+    "updated", "updatedat", "updatedon", "updatedtime", "updateddate", "dateupdated", "modified",
+    "modifiedat", "modifiedtime", "modifieddate", "modificationdate", "datemodified",
+    "lastmodified", "lastmod", "lastupdated", "lastupdate", "lastedited", "lasteditedtime",
+    "geändert",
+)  # fmt: skip
+_DAY_IN_NAME = re.compile(r"\d{4}([-_.])\d\d\1\d\d(?!\d)")
 # Of notes that noctuary wrote: elsewhere a key "user" may mean anything.
 _OWN_FIELDS = (
     "wing", "room", "user", "session_id", "category", "expanded_keywords", "created_at",
@@ -132,12 +148,13 @@ MEMORY_NOTE, CONCEPT_NOTE = "memory", "concept"  # values of the key "noctuary" 
 
 def parse_note(path: str, text: str, wing: str) -> Note | None:
     """Return a note; None for one about a concept, which noctuary wrote."""
-    said, front, body = _read_front(text.removeprefix("\ufeff"))
+    blocks, front, body = _read_front(text.removeprefix("\ufeff"))
+    said = _merged(blocks)
     if said.get("noctuary") == CONCEPT_NOTE:
         return None
-    shared: dict[str, object] = {name: said[name] for name in MARKS if name in said}
-    withheld = find_mark(shared) or find_text_sensitivity(front or "")
-    shared["importance"] = _number(said.get("importance"))
+    marks = filter(None, map(find_mark, (*blocks, *map(_nested, blocks))))
+    withheld = next(marks, None) or find_text_sensitivity(front)
+    shared: dict[str, object] = {"importance": _number(said.get("importance"))}
     if said.get("noctuary") == MEMORY_NOTE and (key := usable_id(said.get("id"))):
         own = {name: _plain(said.get(name)) for name in _OWN_FIELDS}
         tags = ",".join(_texts(said.get("tags")))
@@ -149,34 +166,123 @@ def parse_note(path: str, text: str, wing: str) -> Note | None:
     title = as_name(title or (top[2:].strip() if top.startswith("# ") else "")) or stem
     aliases = tuple(filter(None, map(as_name, _texts(said.get("aliases")))))
     about = dict.fromkeys((stem, *aliases, _text(said, "description")))
+    created, updated = _date(said, _CREATED), _date(said, _UPDATED)
+    day = _DAY_IN_NAME.match(stem)
     shared |= {
         "wing": _text(said, "wing") or as_name(wing) or None,
         "room": _text(said, "room") or None,
         "category": _text(said, "type") or "note",
         "expanded_keywords": " ".join(filter(None, about)),
-        "created_at": _date(said, _CREATED) or _date({"": stem[:10]}, ("",)),
-        "updated_at": _date(said, _UPDATED),
+        "created_at": read_stamp(created) or (day and read_stamp(day.group())),
+        "updated_at": read_stamp(updated) or updated,
         "tags": [tag for text in _texts(said.get("tags")) for tag in text.lstrip("#").split()],
     }
-    sections = (
-        s._replace(trail=(title, *(h for h in s.trail if h != title)))
-        for s in _split(_name_of(path), body)
-        if s.text
+    sections = list(_split(_name_of(path), body))
+    is_template = _is_template(path, text, front, sections)
+    told = [section for section in sections if section.text]
+    if not told and (listed := _list_properties(blocks)):
+        told = [Section(_name_of(path), (), listed, listed)]
+    titled = (s._replace(trail=(title, *(h for h in s.trail if h != title))) for s in told)
+    warnings = (UNREAD_DATE,) if created and read_stamp(created) is None else ()
+    return Note(
+        path, title, aliases, shared, withheld, tuple(titled), warnings, is_template=is_template
     )
-    return Note(path, title, aliases, shared, withheld, tuple(sections))
 
 
-def _read_front(text: str) -> tuple[dict[str, Any], str | None, str]:
-    """Return what the front matter says, its text, and the rest; broken one is part of the rest."""
-    front, body = split_front_matter(text)
-    if front is None and "\r" in text:
+# Tools that do not see a note's front matter put theirs before it: basic-memory's has a permalink.
+_MOST_BLOCKS = 4
+_NOTE_KEYS = frozenset({"title", "type", "permalink", "tags"})
+
+
+def _read_front(text: str) -> tuple[list[dict[str, Any]], str, str]:
+    """Return what each block of front matter says, their text, and the rest with what is broken."""
+    blocks, fronts = list[dict[str, Any]](), list[str]()
+    if "\r" in text and split_front_matter(text)[0] is None:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-        front, body = split_front_matter(text)
-    try:
-        said = read_yaml(front or "", MAX_FRONT_CHARS)
-    except ValueError:
-        return {}, None, text
-    return {key.lower(): value for key, value in said.items()}, front, body
+    while len(blocks) < _MOST_BLOCKS:
+        front, body = split_front_matter(text.lstrip("\n") if blocks else text)
+        try:
+            said = None if front is None else read_yaml(front, MAX_FRONT_CHARS, nested=True)
+        except ValueError:
+            break
+        # Behind a first block, two rules with a line between them are the note's own.
+        if said is None or (blocks and not _NOTE_KEYS & said.keys()):
+            break
+        blocks.append({key.lower(): value for key, value in said.items()})
+        fronts.append(front or "")
+        text = body
+    return blocks, "\n".join(fronts), text
+
+
+def _nested(block: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what stands below `metadata`, where Claude Code puts type and dates of its notes."""
+    said = as_object(block.get("metadata"))
+    return {key.lower(): value for key, value in said.items()}
+
+
+def _merged(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what a note says of itself: the last block that says a key counts, nested ones least.
+
+    Keys of dates are there without what separates their words, too.
+    """
+    said: dict[str, Any] = {}
+    for block in (*map(_nested, blocks), *blocks):
+        said |= {key: value for key, value in block.items() if value is not None}
+    dates = {re.sub(r"[\s_-]", "", key): value for key, value in said.items()}
+    return {**{key: dates[key] for key in (*_CREATED, *_UPDATED) if key in dates}, **said}
+
+
+# Of a note without text: everything else that it says is its text.
+_STRUCTURE = frozenset({
+    "title", "name", "aliases", "alias", "tags", "tag", "type", "wing", "room", "importance",
+    "permalink", "noctuary", "id", "cssclass", "cssclasses", "publish", *MARKS, *_CREATED,
+    *_UPDATED,
+})  # fmt: skip
+
+
+def _list_properties(blocks: Sequence[Mapping[str, Any]]) -> str:
+    """Return the properties of a note line by line, without those that every note may have."""
+    said: dict[str, Any] = {key: value for block in blocks for key, value in block.items()}
+    lines = list[str]()
+    for key, value in said.items():
+        if re.sub(r"[\s_-]", "", key) in _STRUCTURE:
+            continue
+        inner = value.items() if isinstance(value, dict) else [(key, value)]
+        for name, held in cast("Iterable[tuple[str, Any]]", inner):
+            shown = ", ".join(_texts(held)) if isinstance(held, list) else _plain(held)
+            if shown and name not in _STRUCTURE:
+                lines.append(shown if key == "description" else f"{name}: {shown}")
+    return "\n".join(lines)
+
+
+# A template waits to be filled in: `{{title}}`, `{{date:YYYY-MM-DD}}`, Templater's `<% tp.`.
+
+_PLACEHOLDER = re.compile(
+    r"(?<!\$)\{\{\s{0,9}([A-Za-z_][\w.-]{0,40})(?::(?!:)[^{}\n]{0,60})?\s{0,9}\}\}"
+    r"|<%[-_*]?\s{0,9}(tp)\."
+)
+_CORE = frozenset({"title", "date", "time", "tp"})  # of the two tools that fill in
+_PROSE_KEYS = ("description", "summary", "abstract")
+_CODE_SPAN = re.compile(r"(`{1,2})(?!`)[^`\n]{1,400}\1(?!`)")
+_TEMPLATE_NAME = re.compile(r"(?:^|[^a-z])(?:templates?|vorlagen?)(?:[^a-z]|$)", re.IGNORECASE)
+_WORDS_PER_PLACEHOLDER = 10  # more of them, and the note speaks of placeholders
+
+
+def _is_template(path: str, text: str, front: str, sections: Sequence[Section]) -> bool:
+    if "{{" not in text and "<%" not in text:
+        return False
+    # Of broken YAML too: `title: {{title}} notes` is none.
+    head = front or split_front_matter(text)[0] or ""
+    stated = (line for line in head.split("\n") if not line.lower().startswith(_PROSE_KEYS))
+    headings = (heading for section in sections for heading in section.trail)
+    if any(map(_PLACEHOLDER.search, (*stated, *headings))):
+        return True
+    prose = _CODE_SPAN.sub("", "\n".join(section.prose for section in sections))
+    found = [name or templater for name, templater in _PLACEHOLDER.findall(prose)]
+    if found and _TEMPLATE_NAME.search(path):
+        return True
+    is_likely = len(set(found)) > 1 or not _CORE.isdisjoint(found)
+    return is_likely and len(prose.split()) <= _WORDS_PER_PLACEHOLDER * len(found)
 
 
 def _split(name: str, body: str) -> Iterator[Section]:
@@ -254,9 +360,10 @@ def _number(value: Any) -> float | None:
 
 
 def _date(said: Mapping[str, Any], keys: Sequence[str]) -> str | None:
-    """Return the first date that can be read; a note says "soon" as well."""
-    found = (_text(said, key).strip("[]") for key in keys)
-    return next((text for text in found if parse_moment(text) is not None), None)
+    """Return the first date that can be read, else what stands in its place: "soon"."""
+    values = (said[key] for key in keys if key in said)
+    found = [v if isinstance(v, str) else " ".join(_texts(v)) or type(v).__name__ for v in values]
+    return next(filter(read_stamp, found), next(filter(str.strip, found), None))
 
 
 # Links: what a note says of others, as evidence for the graph.
@@ -265,8 +372,57 @@ _WIKI = re.compile(
     r"\[\[(?=\S)([^\[\]|#\n]{1,200})(?:#([^\[\]|\n]{0,200}))?(?:\|[^\[\]\n]{0,200})?\]\]"
 )
 _RELATIVE = re.compile(r"\]\(<?([^()<>\s:]{1,300}\.md)(?:#([^()\s]{0,200}))?>?\)")
-# basic-memory: "- implements [[Search Design]]".
-_TYPED = re.compile(r"^[ \t]{0,8}[-*+] ([A-Za-z][\w -]{0,60}?) ?\[\[([^\[\]|#\n]{1,200})", re.M)
+# basic-memory, as its own parser reads it (src/basic_memory/markdown/plugins.py): a list item
+# `implements [[Search]]` or `"part of" [[Search]] (a context)` and nothing behind it is a relation,
+# `[decision] Text #tag#other (a context)` an observation; boxes of tasks and clock times are none.
+_ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]+")
+_CONTEXT = re.compile(r"\((?:[^()]|\([^()]*\))*\)")
+_OBSERVATION = re.compile(r"\[([^\[\]()]+)\]\s+(.+)")
+_NO_CATEGORY = re.compile(r"[xX\W_]?|\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d{1,3})?(?:\s+-\s.*)?")
+_MAX_LABEL_CHARS = 60
+
+
+def _find_relations(prose: str) -> Iterator[tuple[str, str]]:
+    """Yield type and target of each relation."""
+    for line in prose.split("\n"):
+        item = _ITEM.match(line) if "[[" in line else None
+        content = line[item.end() :].strip() if item is not None else ""
+        # What is code stays in its place, without brackets.
+        plain = _CODE_SPAN.sub(lambda code: re.sub(r"[\[\]]", " ", code[0]), content)
+        if "[[" not in plain:
+            continue
+        label, start = plain.partition("[[")[0].strip().rstrip(":"), plain.index("[[") + 2
+        end = plain.find("]]", start)
+        behind = plain[end + 2 :].strip()
+        if end < 0 or (behind and not _CONTEXT.fullmatch(behind)):
+            continue
+        if len(label) > 1 and label[0] in "\"'" and label[-1] == label[0]:
+            label = label[1:-1].strip()
+        elif len(label.split()) > 1 or label.startswith("["):
+            continue
+        target = re.split(r"[|#\[\]]", content[start:end])[0].strip()
+        if label and target and len(label) <= _MAX_LABEL_CHARS and len(target) <= MAX_NAME_CHARS:
+            yield label, target
+
+
+def _find_tags(prose: str) -> Iterator[str]:
+    """Yield the tags of a section; of an observation those of its text."""
+    for line in prose.split("\n"):
+        if "#" not in line:
+            continue
+        item = _ITEM.match(line)
+        found = _OBSERVATION.match(line[item.end() :].strip()) if item else None
+        if found is None or _NO_CATEGORY.fullmatch(found[1].strip()):
+            yield from _TAG.findall(line)
+            continue
+        text = found[2][: found[2].rfind("(")] if found[2].endswith(")") else found[2]
+        for word in text.split():
+            if word.startswith("#"):
+                parts = map(_TAG_TEXT.match, word.split("#"))
+                yield from (part.group() for part in parts if part is not None)
+
+
+_TAG_TEXT = re.compile(r"[\w/+.-]*[\w/+-]")
 
 
 class _Links:
@@ -301,7 +457,7 @@ class _Links:
                     if target is not None:
                         linked.add(target.path)
                         yield from self._link(section, target, heading)
-                for relation, label in dict.fromkeys(_TYPED.findall(section.prose)):
+                for relation, label in dict.fromkeys(_find_relations(section.prose)):
                     label = as_name(label)
                     target = self._named.get(label.casefold())
                     concept = label if target is None else target.title
@@ -317,7 +473,7 @@ class _Links:
 
     def _labels(self, note: Note, section: Section) -> Iterator[tuple[str, str]]:
         """Yield the notes that a section links to, as it names them, and the headings in them."""
-        for label, heading in dict.fromkeys(_WIKI.findall(section.prose)):
+        for label, heading in dict.fromkeys(_WIKI.findall(_CODE_SPAN.sub("", section.prose))):
             yield as_name(label).removesuffix(SUFFIX), heading
         folder = note.path.rpartition("/")[0]
         for path, heading in dict.fromkeys(_RELATIVE.findall(section.prose)):
@@ -374,10 +530,14 @@ class MarkdownSource(HeldSource):
                 why, text = QuarantineReason.NOT_UTF8, data.decode("utf-8", "replace")
                 size = len(data)
             else:
-                if note is not None:
+                if note is None:
+                    return
+                if not note.is_template:
                     self._notes.append(note)
                     yield from (_row(note, section) for section in note.sections)
-                return
+                    return
+                why, text = QuarantineReason.TEMPLATE, data.decode("utf-8")
+                size = len(data)
         key = _name_of(name)
         yield RawRow(f"note {key}", key, {}, why, f"{size} bytes", text)
 
@@ -390,10 +550,10 @@ def _row(note: Note, section: Section) -> RawRow:
         # The title has a line of its own: the graph finds the subject there.
         trail = (section.trail[0], " > ".join(section.trail[1:]), content)
         content = "\n".join(filter(None, trail))
-        tags = [*cast("list[str]", fields["tags"]), *_TAG.findall(section.prose)]
+        tags = [*cast("list[str]", fields["tags"]), *_find_tags(section.prose)]
         fields["tags"] = list(dict.fromkeys(tags))
     fields |= {"id": section.key, "content": content}
-    return RawRow(f"note {_name_of(note.path)}", section.key, fields)
+    return RawRow(f"note {_name_of(note.path)}", section.key, fields, warnings=note.warnings)
 
 
 def _wing_of(root: Path) -> tuple[str, bool]:

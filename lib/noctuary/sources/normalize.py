@@ -129,7 +129,8 @@ def accept(row: RawRow, *, position: int, now_us: int, settings: CorpusSettings)
         is_turn=scope["session"] is not None and category in settings.turn_categories,
         content_hash="",
     )
-    return Accepted(record._replace(content_hash=content_hash(record)), true_names(warnings))
+    record = record._replace(content_hash=content_hash(record))
+    return Accepted(record, (*row.warnings, *true_names(warnings)))
 
 
 def _content(value: object, max_bytes: int) -> str:

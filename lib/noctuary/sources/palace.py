@@ -10,6 +10,7 @@ import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import cast
@@ -29,6 +30,7 @@ from noctuary.sources.source import (
 )
 from noctuary.sources.sqlite import PinnedFile, tables_of
 from noctuary.text.flags import FLAG_FIELDS, FLAGGED, VAULT_FIELDS, mark_sql
+from noctuary.text.stamps import read_stamp
 
 KIND = "mempalace-chroma"
 CHROMA_FILE = "chroma.sqlite3"
@@ -266,8 +268,7 @@ def drawer_row(row_id: int, drawer_id: object, metadata: Metadata) -> RawRow:
     fields: dict[str, object] = {
         **{key: metadata[key] for key in _KEPT_KEYS if key in metadata},
         "content": metadata.get(DOCUMENT_KEY),
-        # Without a zone it is the local time of the machine that filed it; read as UTC as all are.
-        "created_at": metadata.get("filed_at"),
+        "created_at": _written_at(metadata),
         "category": _category(metadata),
         "tags": ",".join(_tags(metadata)),
         "expanded_keywords": _file_name(metadata.get("source_file")),
@@ -285,6 +286,41 @@ def drawer_links(drawer_id: str, metadata: Metadata) -> Iterator[MemoryLink]:
         for other in _ids(metadata.get(key)):
             ends = (drawer_id, other) if points else (other, drawer_id)
             yield MemoryLink(*ends, link_type, UNDATED_US, None)
+
+
+# Where a drawer's own time stands, by how it came in: `sweep` keeps that of each message, `convos`
+# that of the last message of a whole file (of a file without times the time of mining), `projects`
+# and `extract` a day out of the file's name, front matter, body or time of change; a diary its day.
+_OWN_TIMES = ("timestamp", "authored_at", "content_date", "date")
+
+
+def _written_at(metadata: Metadata) -> object:
+    """Return when a drawer's text was written, as far as it is known; else when it was filed."""
+    # Without a zone a time is the local one of the machine; read as UTC as all are.
+    filed = metadata.get("filed_at")
+    filed_at, changed_at = read_stamp(filed), read_stamp(metadata.get("source_mtime"))
+    for key in _OWN_TIMES:
+        said = read_stamp(metadata.get(key))
+        if said is None or metadata[key] == filed:
+            continue
+        is_of_body = key == "content_date" and metadata.get("content_date_source") in _OF_BODY
+        # A day behind the writing is a deadline that the text speaks of.
+        if _is_later(said, (changed_at if is_of_body else None) or filed_at):
+            continue
+        # Of the same day, the time that says more.
+        finer = (stamp for stamp in (changed_at, filed_at) if stamp and stamp[:10] == said)
+        return next(finer, said)
+    return changed_at or filed
+
+
+_OF_BODY = ("body", "unknown", None)  # before 3.10 it was not said where a day came from
+
+
+def _is_later(stamp: str, other: str | None) -> bool:
+    """Say whether a day lies behind another; noon of one zone is the next day of another."""
+    if other is None:
+        return False
+    return datetime.fromisoformat(stamp[:10]) > datetime.fromisoformat(other[:10]) + timedelta(1)
 
 
 def _category(metadata: Metadata) -> str:

@@ -101,6 +101,8 @@ class QuarantineReason(StrEnum):
     INJECTED_BLOCK = "injected_block"
     INJECTED_LINES = "injected_lines"
     BOOKKEEPING = "bookkeeping"
+    EXPIRED = "expired"
+    TEMPLATE = "template"
 
 
 class QuarantineRow(NamedTuple):
@@ -139,6 +141,11 @@ class RawRow:
     problem_detail: str = ""  # Sizes and types that go with the problem; no text of the row
     unread_text: str = ""  # What was decoded of an unreadable row, for the secret scan alone
     withheld: str | None = None  # Why the store kept its text back: counted as sensitive, no fields
+    warnings: tuple[str, ...] = ()  # What its reader could not use, by name; counted if exported
+
+
+UNREAD_DATE = str(QuarantineReason.BAD_DATE)
+"""The warning of a row that is read without a date: it has one that is not understood."""
 
 
 def memory_row(key: int, mark: object, fields: Mapping[str, object]) -> RawRow:
@@ -191,10 +198,17 @@ class Source:
 class HeldSource(Source):
     """A small store whose rows were read when it was opened; ids are texts."""
 
-    def __init__(self, kind: str, path: Path, rows: Iterable[RawRow], **marker: int | str) -> None:
+    def __init__(
+        self,
+        kind: str,
+        path: Path,
+        rows: Iterable[RawRow],
+        notes: tuple[str, ...] = (),
+        **marker: int | str,
+    ) -> None:
         self._rows = sorted(rows, key=lambda row: str(row.key or ""))
         mark: dict[str, int | str] = {"rows": len(self._rows), **marker}
-        self._identity = SourceIdentity(kind, str(path.absolute()), "1", "str", mark)
+        self._identity = SourceIdentity(kind, str(path.absolute()), "1", "str", mark, notes)
 
     def identity(self) -> SourceIdentity:
         """Return path and digest of what was read."""
@@ -254,12 +268,12 @@ def open_source(path: SourceName, settings: SourceSettings | None = None) -> Sou
     head = _head(file, _HEADER_BYTES)
     if head.startswith(SQLITE_MAGIC):
         return _open_sqlite(file)
-    if exports.is_memory_graph(head):
+    if exports.is_memory_graph(file):
         return exports.MemoryGraphSource(file)
     if head.startswith(GZIP_MAGIC) or file.suffix in (".jsonl", ".ndjson", ".gz"):
         return JsonlSource(file)
     if file.suffix == ".json":
-        return exports.Mem0Source(file)
+        return exports.open_json(file)
     if file.suffix in exports.CSV_SUFFIXES:
         return exports.CsvSource(file)
     found = f"{len(head)} bytes" if len(head) < len(SQLITE_MAGIC) else "neither header"
@@ -392,8 +406,11 @@ def _look_at_members(file: Path) -> Iterator[list[Any]]:
 
 def _look_at(file: Path) -> list[Any]:
     """Return what tells two states of a file apart; of SQLite its counter and log too."""
+    from noctuary.sources.exports import count_expired
+
     stat, head = file.stat(), _head(file, _HEADER_BYTES)
     look: list[Any] = [file.name, stat.st_ino, stat.st_size, stat.st_mtime_ns]
+    look += [count_expired(file)] if file.suffix == ".json" else []
     if not head.startswith(SQLITE_MAGIC):
         return look
     look.append(head.hex())

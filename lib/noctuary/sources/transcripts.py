@@ -32,6 +32,7 @@ class Skip(StrEnum):
     NO_CONTENT = "no_content"  # Nobody's own: wrappers, injected memories, reasoning, images
     ORPHAN = "orphan"  # The result of a tool call that is not kept
     COPIED = "copied"  # A prompt of the session that this one was forked from
+    BROKEN_CHAIN = "broken_chain"  # A chat lacks the message before one; read on where it goes on
 
 
 @dataclass(slots=True)

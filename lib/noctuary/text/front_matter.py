@@ -25,10 +25,13 @@ def split_front_matter(text: str) -> tuple[str | None, str]:
     return (None, text) if found is None else (found[1], text[found.end() :])
 
 
-def read_yaml(text: str, most_chars: int = MAX_FRONT_MATTER_CHARS) -> dict[str, Any]:
+def read_yaml(
+    text: str, most_chars: int = MAX_FRONT_MATTER_CHARS, *, nested: bool = False
+) -> dict[str, Any]:
     """Return the values of a YAML mapping by key, of equal keys the last; ValueError for no YAML.
 
-    A value is a text, None where it was left empty, a list of both, or `...` for anything else.
+    A value is a text, None where it was left empty, a list of both, or `...` for anything else;
+    where `nested`, a mapping of such texts and lists too.
     """
     if len(text) > most_chars:
         raise ValueError(f"{len(text):,} characters, more than {most_chars:,}")
@@ -38,6 +41,9 @@ def read_yaml(text: str, most_chars: int = MAX_FRONT_MATTER_CHARS) -> dict[str, 
         """Return a text, None where a scalar was left empty, or a list of such; `...` else."""
         if isinstance(node, yaml.SequenceNode) and not inside:
             return [plain(entry, inside=True) for entry in node.value]
+        if nested and isinstance(node, yaml.MappingNode) and not inside:
+            pairs = [(key, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)]
+            return {key.value: plain(value, inside=True) for key, value in pairs}
         if not isinstance(node, yaml.ScalarNode):
             return ...
         is_null = node.style is None and node.value.lower() in _NULL  # quoted, "null" is a text

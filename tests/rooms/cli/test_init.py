@@ -17,12 +17,15 @@ from noctuary.cli import init as command
 from noctuary.cli.main import main
 from noctuary.core.settings import Settings
 from noctuary.core.store import store_for_source
+from noctuary.sources import finders
+from noctuary.sources.source import Source, open_source
 from tests.support.laptop import SECRET, SETTINGS, files_of, make_laptop
 
 Run = Callable[..., Result]
 VARIABLES = (
     "CLAUDE_CONFIG_DIR", "CODEX_HOME", "CLAUDE_MEM_DATA_DIR", "MEMORY_HOME", "MEMORY_DB",
-    "MEMPALACE_PALACE_PATH", "XDG_DATA_HOME",
+    "MEMPALACE_PALACE_PATH", "MEMPALACE_PALACE", "MEMPAL_PALACE_PATH", "MEMPALACE_CONFIG_DIR",
+    "XDG_CONFIG_HOME", "XDG_DATA_HOME",
 )  # fmt: skip
 
 
@@ -308,6 +311,58 @@ def test_variables_and_settings_of_the_tools_say_where_else_to_look(
     assert found["palace-3"]["said"] == str(moved / "chroma.sqlite3")
     assert found["codex"]["memories"] == 2
     assert "claude-memory-2" not in found, "each place once"
+
+
+@pytest.mark.parametrize(
+    ("place", "variables", "name"),
+    [
+        (".config/mempalace/palace", {}, "palace-4"),
+        (".config/mempalace/palace", {"XDG_CONFIG_HOME": "relative"}, "palace-4"),
+        ("xdg/mempalace/palace", {"XDG_CONFIG_HOME": "{home}/xdg"}, "palace-4"),
+        ("own/palace", {"MEMPALACE_CONFIG_DIR": "{home}/own"}, "palace-5"),
+        ("p", {"MEMPALACE_PALACE": "{home}/p"}, "palace-6"),
+        ("p", {"MEMPAL_PALACE_PATH": "~/p"}, "palace-7"),
+        ("p", {"XDG_CONFIG_HOME": "{home}/xdg", "config": "xdg/mempalace"}, "palace-3"),
+        ("p", {"MEMPALACE_CONFIG_DIR": "{home}/own", "config": "own"}, "palace-3"),
+        ("p", {"config": ".config/mempalace"}, "palace-3"),
+    ],
+)  # fmt: skip
+def test_a_palace_is_found_where_its_tool_makes_a_new_one(
+    laptop: Path,
+    run_json: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    variables: dict[str, str],
+    name: str,
+) -> None:
+    palace = laptop / place
+    palace.parent.mkdir(parents=True, exist_ok=True)
+    (laptop / ".mempalace/palace").rename(palace)
+    if config := variables.get("config"):
+        file = laptop / config / "config.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({"palace_path": str(palace)}))
+    for variable, said in variables.items():
+        monkeypatch.setenv(variable, said.format(home=laptop))
+    found = by_name(run_json("init", "--dry-run"))
+    assert found[name]["said"] == str(palace / "chroma.sqlite3")
+    assert (found[name]["memories"], found[name]["fault"]) == (1, "")
+
+
+def test_a_place_that_nobody_understands_hides_no_other(
+    laptop: Path, run: Run, run_json: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(path: Path) -> Source:
+        if "claude-memory" in str(path):
+            raise RecursionError(SECRET)
+        return open_source(path)
+
+    monkeypatch.setattr(finders, "open_source", broken)
+    found = by_name(run_json("init", "--dry-run"))
+    assert "does not know why (RecursionError)" in found["claude-memory"]["fault"]
+    assert found["palace"]["memories"] == 1
+    assert found["claude"]["memories"] == 3
+    assert SECRET not in run("init", "--dry-run").output
 
 
 def test_what_is_remembered_is_enough_and_nothing_is_too_little(

@@ -120,6 +120,14 @@ CASES: list[tuple[list[StageResult], str]] = [
         Warning: access statistics: the log is damaged.
         `noctuary doctor` checks the store.""",
     ),
+    (
+        [corpus(warnings={"mem0_get_all_default": 1, "bad_date": 1234, "injected_lines_cut": 2})],
+        """Memories: nothing new, changed or gone; 1 in all.
+        Warning: an export of mem0 has exactly 20 memories, where get_all() of mem0 2.x stops unless
+          it is told more: export again with top_k=100_000.
+        Warning: memories without a date, as theirs is not understood or has two meanings: 1,234.
+        `noctuary doctor` checks the store.""",
+    ),
 ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -189,3 +190,40 @@ def test_a_table_without_its_columns_is_refused(make_mem: MakeMem, tmp_path: Pat
         db.executescript("CREATE TABLE sdk_sessions (id); CREATE TABLE observations (id)")
     with pytest.raises(SourceFormatError, match=r"claude-mem.*memory_session_id.*missing.*Open it"):
         open_source(path)
+
+
+# As forks and other tools have them: no type that SQLite would enforce.
+_LOOSE = re.sub(r"(?<=\w) (?:INTEGER|TEXT)[^,)]*", "", TABLES)
+
+
+@pytest.mark.parametrize(
+    ("row", "quarantined"),
+    [
+        ({"id": "9f2c", "text": "kept"}, {}),
+        ({"id": None, "text": "a"}, {"bad_id": 1}),
+        ({"id": b"\x01", "text": "a"}, {"not_utf8": 0, "bad_id": 1}),
+        ({"id": 1.5, "text": "a"}, {"bad_id": 1}),
+        ({"id": "a\nb", "text": "a"}, {"bad_id": 1}),
+        ({"id": 1, "text": "kept", "title": 7, "facts": 2.5}, {}),
+        ({"id": 1, "text": "kept", "created_at": 1_772_352_000}, {}),
+        ({"id": 1, "text": "kept", "created_at": None, "created_at_epoch": 1_772_352_000_000}, {}),
+        ({"id": 1, "text": "a", "created_at": 7}, {"bad_date": 1}),
+        ({"id": 1, "text": "a", "created_at": b"2026"}, {"not_utf8": 1}),
+        ({"id": 1, "text": "a", "type": 7}, {"bad_field": 1}),
+        ({"id": 1, "text": "kept", "type": None, "project": None, "memory_session_id": 8}, {}),
+    ],
+)  # fmt: skip
+def test_values_of_any_type_are_read_or_counted(
+    make_mem: MakeMem, exported: Exported, row: dict[str, Any], quarantined: Mapping[str, int]
+) -> None:
+    path = make_mem([{"id": 3, **FIX}, row], [{"id": "x", "request": 5}], sql=_LOOSE)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE schema_versions SET version = 'forty'")
+        db.commit()
+    report, found = exported(path)
+    assert report.quarantined == {why: count for why, count in quarantined.items() if count}
+    assert "observation-3" in found
+    assert found["summary-x"].content == "Request: 5"
+    kept = [record for record in found.values() if "kept" in record.content]
+    assert len(kept) == (row["text"] == "kept")
+    assert all(record.created_at_us == 1_772_352_000_000_000 for record in kept)

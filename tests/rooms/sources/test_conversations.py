@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from noctuary.core.errors import SourceFormatError
 from noctuary.core.settings import Settings
 from noctuary.sources import conversations
-from noctuary.sources.conversations import read_conversations
+from noctuary.sources.conversations import find_unread, read_conversations
 from noctuary.sources.export import export_corpus
 from noctuary.sources.histories import is_transcripts
 from noctuary.sources.ingest import find_roots, ingest_transcripts, open_with_turns
@@ -185,6 +185,140 @@ def test_a_later_export_adds_what_is_new(tmp_path: Path) -> None:
     copy = write(tmp_path / "again/conversations-001.json", [CHAT])
     assert ingest(copy.parent, tmp_path).turns == 0
     assert len(contents(tmp_path)) == 5
+
+
+ROOT = "00000000-0000-4000-8000-000000000000"
+
+
+def after(key: str, before: object, text: str, minute: int = 0, **more: Any) -> dict[str, Any]:
+    """Return one of Claude's messages that names the one before it."""
+    at = f"2026-03-01T08:{minute:02}:00Z" if minute else f"2026-03-01T08:{int(key[1:]):02}:00Z"
+    made = said(key, "human", text)
+    return {**made, "created_at": at, "parent_message_uuid": before, **more}
+
+
+EDITED = (
+    after("m1", ROOT, "one"), after("m2", "m1", "two"), after("m3", ROOT, "ONE"),
+    after("m4", "m3", "TWO"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("messages", "leaf", "expected", "broken"),
+    [
+        (EDITED, None, "ONE TWO", 0),
+        (EDITED[::-1], None, "ONE TWO", 0),
+        (EDITED, "m2", "one two", 0),
+        (EDITED, "gone", "ONE TWO", 0),
+        ([{**m, "parent_message_uuid": None} for m in EDITED], None, "one two ONE TWO", 0),
+        ([*EDITED, after("m5", "m4", "a"), after("m6", "m4", "b")], None, "ONE TWO b", 0),
+        # What comes before is missing: two that follow the same one are still two branches.
+        ([{**m, "parent_message_uuid": m["parent_message_uuid"].replace(ROOT, "gone")}
+          for m in EDITED], None, "ONE TWO", 0),
+        ([after("m1", ROOT, "a"), after("m2", "m1", "b"), after("m4", "gone", "d")], None,
+         "a b d", 1),
+        ([after("m1", ROOT, "a"), after("m3", "m4", "c"), after("m4", "m3", "d")], None,
+         "a c d", 1),
+        ([after("m1", "m1", "a"), after("m2", "m2", "b")], None, "a b", 1),
+        ([said("m0", "human", "a"), after("m1", "m0", "b")], None, "a b", 0),
+        ([after("m1", ROOT, "a"), after("m1", ROOT, "twice"), after("m2", "m1", "b")], None,
+         "a b", 0),
+        # The clock of an answer went wrong.
+        ([after("m1", ROOT, "a", 30), after("m2", "m1", "b", 10)], None, "a b", 0),
+    ],
+    ids=range(13),
+)  # fmt: skip
+def test_of_claudes_branches_the_one_that_was_shown_is_kept(
+    tmp_path: Path, messages: Sequence[dict[str, Any]], leaf: str | None, expected: str, broken: int
+) -> None:
+    value = {**claude(*messages), "current_leaf_message_uuid": leaf}
+    report = ingest(write(tmp_path / "conversations.json", [value]), tmp_path)
+    found = [text.removeprefix("User: ") for text in contents(tmp_path)]
+    assert sorted(found) == sorted(expected.split())
+    assert report.skipped.get("broken_chain", 0) == broken
+
+
+def listing(made: tuple[str, dict[str, Any]], *children: str) -> tuple[str, dict[str, Any]]:
+    return made[0], {**made[1], "children": list(children)}
+
+
+FIRST = node("a", None, "user", "one")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "last", "expected", "broken"),
+    [
+        # The answer between is missing: the question before it lists it, or was said before.
+        ([listing(FIRST, "gone"), node("ccc", "gone", "user", "two")], "ccc", "one two", 1),
+        ([FIRST, node("ccc", "gone", "user", "two")], "ccc", "one two", 1),
+        ([listing(FIRST, "ccc"), node("ccc", None, "user", "two")], "ccc", "one two", 0),
+        ([listing(FIRST, "ccc"), node("ccc", "gone", "user", "two")], "ccc", "one two", 1),
+        ([FIRST, listing(node("bb", "a", "user", "two"), "gone")], "gone", "one two", 0),
+        ([FIRST, node("bb", "a", "user", "left"), listing(FIRST, "gone"),
+          node("ddd", "gone", "user", "two")], "ddd", "one two", 1),
+        ([node("bb", "gone", "user", "left"), node("ddd", "gone", "user", "one")], "ddd", "one", 0),
+    ],
+    ids=range(7),
+)  # fmt: skip
+def test_a_chain_with_a_missing_node_is_walked_on_and_counted(
+    tmp_path: Path,
+    nodes: Sequence[tuple[str, dict[str, Any]]],
+    last: str,
+    expected: str,
+    broken: int,
+) -> None:
+    report = ingest(write(tmp_path / "conversations.json", [chatgpt(last, *nodes)]), tmp_path)
+    found = [text.removeprefix("User: ") for text in contents(tmp_path)]
+    assert sorted(found) == sorted(expected.split())
+    assert report.skipped.get("broken_chain", 0) == broken
+
+
+@pytest.mark.timeout(30)
+def test_a_chain_of_nothing_but_gaps_takes_no_more_than_its_length(tmp_path: Path) -> None:
+    gaps = [node(f"n{i}", f"gone{i}", "user", f"said {i}") for i in range(20_000)]
+    report = ingest(write(tmp_path / "conversations.json", [chatgpt("n19999", *gaps)]), tmp_path)
+    assert len(kept_rows(tmp_path / "turns.sqlite")) > 1
+    assert report.skipped["broken_chain"] == len(kept_rows(tmp_path / "turns.sqlite")) - 1
+
+
+def test_a_turn_of_a_branch_that_was_left_since_stays(tmp_path: Path) -> None:
+    path = write(tmp_path / "conversations.json", [claude(*EDITED[:2])])
+    ingest(path, tmp_path)
+    write(path, [claude(*EDITED)])
+    ingest(path, tmp_path)
+    assert len(contents(tmp_path)) == 4
+
+
+@pytest.mark.parametrize("shape", ["one", "list", "wrapped"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_an_export_of_one_conversation_is_read(tmp_path: Path, shape: str, mark: str) -> None:
+    value = claude(*EDITED)
+    shapes: dict[str, object] = {
+        "one": value,
+        "list": [value],
+        "wrapped": {"conversations": [value, {"uuid": "x"}]},
+    }
+    path = tmp_path / "lamp.json"
+    path.write_text(mark + json.dumps(shapes[shape]), encoding="utf-8")
+    assert is_transcripts(path)
+    report = ingest(path, tmp_path)
+    assert (report.turns, report.skipped.get("other_type", 0)) == (2, shape == "wrapped")
+
+
+def test_a_folder_with_a_file_for_each_conversation_is_read(tmp_path: Path) -> None:
+    write(tmp_path / "export/conversations/k-1.json", claude(*EDITED))
+    write(tmp_path / "export/other/k-2.json", claude(*EDITED))
+    assert is_transcripts(tmp_path / "export")
+    report = ingest(tmp_path / "export", tmp_path)
+    assert (report.files, report.turns) == (1, 2)
+
+
+def test_files_beside_the_conversations_are_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "conversations.json", [claude(*EDITED)])
+    assert find_unread(tmp_path) == []
+    write(tmp_path / "memories.json", [{"conversations_memory": "x", "account_uuid": "a"}])
+    write(tmp_path / "projects" / "p.json", {"uuid": "p", "docs": []})
+    assert find_unread(tmp_path) == find_unread(path) == ["memories.json", "projects"]
 
 
 def test_secrets_and_what_an_agent_put_in_stay_out(tmp_path: Path) -> None:

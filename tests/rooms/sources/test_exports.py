@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from noctuary.core.errors import SourceFormatError, SourceMissingError
 from noctuary.core.settings import Settings
-from noctuary.core.types import MemoryRecord
+from noctuary.core.types import UNDATED_US, MemoryRecord
 from noctuary.sources import exports
 from noctuary.sources.evidence import read_evidence
 from noctuary.sources.export import ExportReport
@@ -79,6 +79,93 @@ def test_observations_are_memories_relations_are_evidence(
     ninas = {key for key, record in found.items() if record.content.startswith("Nina")}
     assert set(edge.evidence) == ninas
     assert len(read_evidence(tmp_path / "out", KnownMention)) == 3
+
+
+def dated(made: dict[str, object], **more: object) -> dict[str, object]:
+    """As forks of the server write it: their own keys first, type anywhere."""
+    return {**more, **dict(sorted(made.items(), reverse=True))}
+
+
+OLDER, NEWER = entity("Kiosk", "place", "Opens at six"), entity("Kiosk", "place", "Opens at eight")
+DAY_US = 86_400_000_000
+
+
+@pytest.mark.parametrize(
+    ("items", "expected", "warnings"),
+    [
+        ([dated(OLDER), dated(WORKS)], {"Opens at six": (None, None)}, {}),
+        ([dated(OLDER, createdAt="1970-01-02T00:00:00.000Z", version=1),
+          dated(NEWER, createdAt="1970-01-03T00:00:00Z", version=2)],
+         {"Opens at six": (1, None), "Opens at eight": (2, None)}, {}),
+        ([dated(OLDER, createdAt="1970-01-02", lastModified="1970-01-04")],
+         {"Opens at six": (1, 3)}, {}),
+        ([dated(OLDER, createdAt=864_000_000_000, updatedAt=950_400_000_000)],
+         {"Opens at six": (10_000, 11_000)}, {}),
+        ([dated(OLDER, createdAt="soon", updatedAt="later")],
+         {"Opens at six": (None, None)}, {"bad_date": 1, "updated_at_unusable": 1}),
+        ([dated(entity("Kiosk", "place", {"content": "Opens at six", "durability": "long-term",
+                                          "timestamp": "1970-01-02T00:00:00Z"}, "Sells nails"),
+                createdAt="1970-01-05")],
+         {"Opens at six": (1, None), "Sells nails": (4, None)}, {}),
+        ([{"type": "_aim", "source": "mcp-knowledge-graph"}, OLDER],
+         {"Opens at six": (None, None)}, {}),
+        ([json.dumps(OLDER) + json.dumps(NEWER) + " " + json.dumps(WORKS)],
+         {"Opens at six": (None, None), "Opens at eight": (None, None)}, {}),
+        ([json.dumps([OLDER, NEWER])],
+         {"Opens at six": (None, None), "Opens at eight": (None, None)}, {}),
+        (["\ufeff" + json.dumps(dated(OLDER)), "", ""], {"Opens at six": (None, None)}, {}),
+        ([dated(OLDER, big=["x" * 400_000])], {"Opens at six": (None, None)}, {}),
+    ],
+    ids=range(11),
+)  # fmt: skip
+def test_what_forks_of_the_server_write_is_read_and_dated(
+    tmp_path: Path,
+    exported: Exported,
+    items: list[object],
+    expected: Mapping[str, tuple[int | None, int | None]],
+    warnings: Mapping[str, int],
+) -> None:
+    report, found = exported(write_graph(tmp_path / "memory.jsonl", *items))
+    days = {
+        record.content.removeprefix("Kiosk: "): tuple(
+            None if at_us == UNDATED_US else at_us // DAY_US
+            for at_us in (record.created_at_us, record.updated_at_us)
+        )
+        for record in found.values()
+    }
+    assert days == expected
+    assert (report.quarantined, report.warnings) == ({}, warnings)
+
+
+def test_what_the_server_answers_is_read_too(tmp_path: Path, exported: Exported) -> None:
+    untyped = [{k: v for k, v in item.items() if k != "type"} for item in (NINA, GLOBEX, WORKS)]
+    graph = {"entities": untyped[:2], "relations": untyped[2:]}
+    (tmp_path / "graph.json").write_text(json.dumps(graph, indent=2))
+    _, found = exported(tmp_path / "graph.json")
+    assert len(found) == 3
+    assert len(read_evidence(tmp_path / "out", KnownEdge)) == 1
+
+
+def test_the_servers_own_twins_are_one_entity_each_text_once(
+    tmp_path: Path, exported: Exported
+) -> None:
+    twin = entity("Globex", "town", "Lies at the sea", "Makes rockets")
+    report, found = exported(write_graph(tmp_path / "memory.jsonl", GLOBEX, twin, WORKS))
+    assert {record.content for record in found.values()} == {
+        "Globex: Makes rockets", "Globex: Lies at the sea",
+    }  # fmt: skip
+    assert report.quarantined == {"duplicate_id": 1}
+    mentions = [m.memory_id for m in read_evidence(tmp_path / "out", KnownMention)]
+    assert sorted(mentions) == sorted(found)
+
+
+@pytest.mark.parametrize(
+    "line", ['{"id": 1, "content": "a", "said": {"type": "entity", "observations": []}}', "{}", ""]
+)
+def test_other_json_lines_are_no_graph(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "memory.jsonl"
+    path.write_text(line)
+    assert not exports.is_memory_graph(path)
 
 
 def test_an_observation_keeps_its_id_when_others_go(tmp_path: Path, exported: Exported) -> None:
@@ -218,6 +305,99 @@ def test_mem0_items_that_are_no_memories_are_counted(
     assert (report.quarantined, report.sensitive) == (quarantined, sensitive)
 
 
+@pytest.mark.parametrize(
+    ("fields", "quarantined", "sensitive", "warnings"),
+    [
+        ({"expiration_date": "2020-01-01"}, {"expired": 1}, {}, {}),
+        ({"expiration_date": "2020-01-01T10:00:00Z"}, {"expired": 1}, {}, {}),
+        ({"metadata": {"expiration_date": "2020-01-01"}}, {"expired": 1}, {}, {}),
+        ({"expiration_date": "2199-01-01"}, {}, {}, {}),
+        ({"expiration_date": None}, {}, {}, {}),
+        ({"expiration_date": "soon"}, {}, {}, {"expiration_date_unusable": 1}),
+        ({"metadata": {"is_sensitive": True}}, {}, {"flagged": 1}, {}),
+        ({"metadata": {"is_sensitive": "true"}}, {}, {"flagged": 1}, {}),
+        ({"metadata": {"sensitive": 1}}, {}, {"flagged": 1}, {}),
+        ({"is_sensitive": "yes"}, {}, {"flagged": 1}, {}),
+        ({"is_sensitive": 1, "expiration_date": "2020-01-01"}, {}, {"flagged": 1}, {}),
+        ({"is_sensitive": False, "metadata": {"is_sensitive": "false"}}, {}, {}, {}),
+        ({"metadata": ["odd"]}, {}, {}, {}),
+    ],
+    ids=range(13),
+)
+def test_mem0s_memories_that_are_over_or_marked_do_not_come_back(
+    tmp_path: Path,
+    exported: Exported,
+    fields: dict[str, object],
+    quarantined: Mapping[str, int],
+    sensitive: Mapping[str, int],
+    warnings: Mapping[str, int],
+) -> None:
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps({"results": [mem0(id="a", **fields), mem0(id="whole")]}))
+    report, found = exported(path)
+    assert (report.quarantined, report.sensitive) == (quarantined, sensitive)
+    assert report.warnings == warnings
+    assert ("a" in found) == (not quarantined and not sensitive)
+
+
+def test_the_day_on_which_a_memory_is_over_is_another_state_of_its_file(
+    tmp_path: Path, exported: Exported, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps([mem0(id="a", expiration_date="2026-02-10"), mem0(id="b")]))
+    seen = list[tuple[object, ...]]()
+    for today in ("2026-02-09", "2026-02-10", "2026-02-11", "2026-02-12"):
+        monkeypatch.setattr(exports, "_today", lambda today=today: today)
+        _, found = exported(path)
+        seen.append((read_marker(path, Settings()), hash_bytes(path, tmp_path), "a" in found))
+    assert seen[0] == seen[1], "the last day counts whole, as in mem0"
+    assert seen[2] == seen[3]
+    assert not set(seen[1]) & set(seen[2])
+
+
+@pytest.mark.parametrize(
+    ("count", "around", "warnings"),
+    [
+        (20, None, {"mem0_get_all_default"}),
+        (20, {"results": ...}, {"mem0_get_all_default"}),
+        (20, {"results": ..., "count": 20, "next": None}, set[str]()),
+        (20, {"results": ..., "count": 25, "next": None}, {"mem0_one_page"}),
+        (2, {"results": ..., "count": 25}, {"mem0_one_page"}),
+        (2, {"results": ..., "next": "https://api.example.org/?page=2"}, {"mem0_one_page"}),
+        (2, {"results": ..., "previous": "https://api.example.org/?page=1"}, {"mem0_one_page"}),
+        (2, {"results": ..., "count": "many"}, set[str]()),
+        (2, {"results": ..., "relations": []}, set[str]()),
+        (19, None, set[str]()),
+        (21, None, set[str]()),
+    ],
+)
+def test_an_export_of_mem0_that_may_be_a_part_says_so(
+    tmp_path: Path,
+    exported: Exported,
+    count: int,
+    around: dict[str, object] | None,
+    warnings: set[str],
+) -> None:
+    items = [mem0(id=f"m{n}", memory=f"fact {n}") for n in range(count)]
+    value = items if around is None else {**around, "results": items}
+    (tmp_path / "m.json").write_text(json.dumps(value))
+    report, found = exported(tmp_path / "m.json")
+    assert (len(found), report.warnings.keys()) == (count, warnings)
+
+
+def test_all_pages_of_mem0_in_one_list_are_the_whole(tmp_path: Path, exported: Exported) -> None:
+    pages = [
+        {"count": 3, "next": "page 2", "previous": None, "results": [mem0(id="a"), mem0(id="b")]},
+        {"count": 3, "next": None, "previous": "page 1", "results": [mem0(id="c")]},
+    ]
+    (tmp_path / "m.json").write_text(json.dumps(pages))
+    report, found = exported(tmp_path / "m.json")
+    assert (found.keys(), report.warnings) == ({"a", "b", "c"}, {})
+    (tmp_path / "m.json").write_text(json.dumps([pages[0], {**pages[1], "results": []}]))
+    report, _ = exported(tmp_path / "m.json")
+    assert report.warnings == {"mem0_one_page": 1}
+
+
 GERMAN = 'Nr;Titel;Text;Am;Thema\n7;Heizung;"Der Kessel;\nist neu.";03.02.2026;haus\n'
 MAPPING = """
 id = "Nr"
@@ -319,6 +499,14 @@ def test_another_mapping_is_another_state(tmp_path: Path) -> None:
         ("a.csv+Content = 'x'", b"content\nx\n", "names Content; known are id, content"),
         ("a.csv+content", b"content\nx\n", "no TOML"),
         ("a.csv+delimiter = ';;'", b"content\nx\n", "cannot be read as CSV.*delimiter"),
+        ("a.csv+date_format = '%Q'", b"content\nx\n", r"a\.csv\.toml: date_format '%Q' cannot"),
+        ("a.csv+date_format = '%'", b"content\nx\n", "date_format '%' cannot be used"),
+        ("a.csv+date_format = '%Y-%m-%d %Y'", b"content\nx\n", "redefinition"),
+        ("a.csv+date_format = '%d.%m.'", b"content\nx\n", "year, month and day must all be"),
+        ("a.csv+date_format = 7", b"content\nx\n", "date_format 7 cannot.*no text.*strptime"),
+        ("a.csv+date_format = ['%Y']", b"content\nx\n", "cannot be used"),
+        ("a.json", b'[{"conversations_memory": "x"}]', "what Claude wrote down.*as Markdown"),
+        ("a.json", b'[{"uuid": "p", "prompt_template": "x", "docs": []}]', "projects of a Claude"),
         ("a.json", b"{", "not whole JSON"),
         ("a.json", b'{"full_name": "Dev"}', r"no export that noctuary knows.*get_all\(\)"),
         ("a.json", b"[" * 5_000, "not whole JSON"),

@@ -169,6 +169,199 @@ def test_a_section_is_a_memory_with_what_its_note_says(
     assert report.source_rows == len(expected)
 
 
+DAY_US = 1_795_824_000_000_000  # 2026-11-28
+
+
+@pytest.mark.parametrize(
+    ("front", "created_us", "updated_us", "warnings"),
+    [
+        ("date: 28.11.2026", DAY_US, None, {}),
+        ("created: 2026/11/28", DAY_US, None, {}),
+        ("date: Nov 28, 2026", DAY_US, None, {}),
+        ("created: 1795824000", DAY_US, None, {}),
+        ("created: 1795824000000", DAY_US, None, {}),
+        ("creation_date: 2026-11-28", DAY_US, None, {}),
+        ("Created time: 2026-11-28T00:00:00.000Z", DAY_US, None, {}),
+        ("Date Created: [2026-11-28]", DAY_US, None, {}),
+        ("date-created: '[[2026-11-28]]'", DAY_US, None, {}),
+        ("createdAt: 20261128", DAY_US, None, {}),
+        ("modified: 28 November 2026", None, DAY_US, {}),
+        ("last_modified: 2026-11-28", None, DAY_US, {}),
+        ("Last edited time: November 28, 2026", None, DAY_US, {}),
+        ("created: soon\ndate: 2026-11-28", DAY_US, None, {}),
+        ("date:", None, None, {}),
+        ("date: soon", None, None, {"bad_date": 1}),
+        ("created: 03/04/2026", None, None, {"bad_date": 1}),
+        ("created: {a: b}", None, None, {"bad_date": 1}),
+        ("updated: 03/04/2026", None, None, {"updated_at_unusable": 1}),
+        ("metadata:\n  node_type: memory\n  modified: 2026-11-28", None, DAY_US, {}),
+    ],
+)
+def test_a_note_is_dated_by_what_has_one_meaning_else_counted(
+    vault: Vault,
+    exported: Exported,
+    front: str,
+    created_us: int | None,
+    updated_us: int | None,
+    warnings: Mapping[str, int],
+) -> None:
+    report, found = exported(vault({"gauge.md": f"---\n{front}\n---\nRead by crew B.\n"}))
+    record = found["gauge.md"]
+    assert record.created_at_us == (UNDATED_US if created_us is None else created_us)
+    assert record.updated_at_us == (UNDATED_US if updated_us is None else updated_us)
+    assert report.warnings == warnings
+
+
+# As basic-memory leaves a note that had a front matter of its own.
+TWO_FRONTS = """---
+permalink: quay/capstan
+type: note
+---
+
+---
+title: Quay capstan
+type: reference
+tags: [capstan]
+created: 2026-11-28
+---
+
+# Quay capstan
+
+It turns left.
+"""
+# As Claude Code writes its notes since 2026.
+NESTED = """---
+name: quay-radio
+description: The channel of the crew
+metadata:
+  node_type: memory
+  type: feedback
+---
+
+Channel 12.
+"""
+CARD = """---
+title: Ana Brandt
+tags: [people]
+Phone: 555 0134
+languages: [Dutch, Basque]
+address:
+  street: Kade 4
+related: "[[Quay capstan]]"
+created: 2026-11-28
+cssclasses: [wide]
+---
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "expected"),
+    [
+        (TWO_FRONTS, "note.md#quay-capstan", {
+            "content": "Quay capstan\nIt turns left.", "category": "reference",
+            "tags": "capstan", "created_at_us": DAY_US,
+        }),
+        (TWO_FRONTS.replace("\n", "\r\n"), "note.md#quay-capstan", {"category": "reference"}),
+        (NESTED, "note.md", {"category": "feedback", "content": "quay-radio\nChannel 12."}),
+        (NESTED.replace("metadata:", "type: user\nmetadata:"), "note.md", {"category": "user"}),
+        (CARD, "note.md", {
+            "content": "Ana Brandt\nphone: 555 0134\nlanguages: Dutch, Basque\nstreet: Kade 4\n"
+            "related: [[Quay capstan]]", "tags": "people", "created_at_us": DAY_US,
+        }),
+        (f"{CARD}# Ana\n", "note.md", {"tags": "people"}),
+        ("---\ndescription: Feeds the cats\n---\n", "note.md", {"content": "note\nFeeds the cats"}),
+        # Two rules behind a front matter are the note's own.
+        ("---\ntags: [a]\n---\n---\nWho: Ana\n---\nx", "note.md",
+         {"content": "note\n---\nWho: Ana\n---\nx"}),
+    ],
+)  # fmt: skip
+def test_front_matter_is_read_as_other_tools_leave_it(
+    vault: Vault, exported: Exported, text: str, key: str, expected: Mapping[str, object]
+) -> None:
+    _, found = exported(vault({"note.md": text}))
+    assert found.keys() == {key}
+    assert {name: getattr(found[key], name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "---\nsensitive: true\n---\n---\ntype: note\nsensitive: false\n---\na",
+        "---\nmetadata:\n  sensitive: true\n---\na",
+        "---\nsensitive: yes\nphone: 555\n---\n",
+    ],
+)
+def test_a_mark_counts_wherever_it_stands(vault: Vault, exported: Exported, text: str) -> None:
+    report, found = exported(vault({"note.md": text}))
+    assert (report.sensitive, found) == ({"flagged": 1}, {})
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "is_left_out"),
+    [
+        ("a.md", "---\ndate: {{date}}\n---\nWeather:\n", True),
+        ("a.md", '---\ntitle: "Log of {{title}}"\n---\nx\n', True),
+        ("a.md", "---\ntitle: {{title}} log\n---\nx\n", True),
+        ("a.md", "# {{ title }}\n\nAgenda\n", True),
+        ("a.md", "Written {{date:YYYY-MM-DD}} at {{time}}.\n", True),
+        ("a.md", "With {{guest}} about {{topic}}.\n", True),
+        ("Templates/a.md", "With {{guest}}.\n", True),
+        ("meeting-template.md", "With {{guest}}.\n", True),
+        ("a.md", "<% tp.date.now() %>\n", True),
+        # What speaks of placeholders, or has another meaning, is a note.
+        ("a.md", "The form says {{guest}}, and we fill it in by hand.\n", False),
+        ("a.md", "Write `{{date}}` and `{{title}}`.\n", False),
+        ("a.md", "```\n{{date}} {{title}}\n```\n", False),
+        ("a.md", "Ask ${{ secrets.NAME }} and ${{ github.ref }}.\n", False),
+        ("a.md", "{{c1::Ghent}} lies in {{c2::Flanders}}.\n", False),
+        ("a.md", "---\ndescription: How {{date}} works\n---\n" + "word " * 40, False),
+        ("Templates/a.md", "How I use templates.\n", False),
+        ("template.md", "None.\n", False),
+    ],
+)
+def test_a_template_is_left_out_and_counted(
+    vault: Vault, exported: Exported, path: str, text: str, is_left_out: bool
+) -> None:
+    report, found = exported(vault({path: text, "other.md": "whole"}))
+    assert report.quarantined == ({"template": 1} if is_left_out else {})
+    assert len(found) == (1 if is_left_out else 2)
+
+
+@pytest.mark.parametrize(
+    ("line", "relations", "tags"),
+    [
+        ("- feeds [[Basin]]", {("feeds", "Basin")}, ""),
+        ('- "is part of" [[Basin]] (since May (2026))', {("is part of", "Basin")}, ""),
+        ("* 'is part of' [[Basin|the basin]]", {("is part of", "Basin")}, ""),
+        ("1. gehört_zu [[Basin#Gate]]", {("gehört_zu", "Basin")}, ""),
+        ("- is part of [[Basin]]", set[tuple[str, str]](), ""),
+        ("- feeds [[Basin]] and [[Lock]]", set[tuple[str, str]](), ""),
+        ("- feeds [[Basin]] (main) and (spare)", set[tuple[str, str]](), ""),
+        ("- `feeds [[Basin]]`", set[tuple[str, str]](), ""),
+        ("- [[Basin]]", set[tuple[str, str]](), ""),
+        ("- [x] [[Basin]]", set[tuple[str, str]](), ""),
+        ("feeds [[Basin]]", set[tuple[str, str]](), ""),
+        ("- [rule] Close it at night #gate#night (by order of #crew)",
+         set[tuple[str, str]](), "gate,night"),
+        ("- [ ] Paint it #gate (for #crew)", set[tuple[str, str]](), "gate,crew"),
+        ("- [1:02] said so (#crew)\n- [rule] #user:eve", set[tuple[str, str]](), "user"),
+    ],
+)  # fmt: skip
+def test_relations_and_observations_are_those_of_basic_memorys_parser(
+    vault: Vault,
+    exported: Exported,
+    tmp_path: Path,
+    line: str,
+    relations: set[tuple[str, str]],
+    tags: str,
+) -> None:
+    _, found = exported(vault({"sluice.md": f"It is old.\n\n{line}\n"}))
+    assert found["sluice.md"].tags == tags
+    assert line.partition("\n")[0] in found["sluice.md"].content
+    edges = {(e.relation, e.target) for e in read_evidence(tmp_path / "out", KnownEdge)}
+    assert edges == relations
+
+
 def test_links_are_evidence_for_the_graph(vault: Vault, exported: Exported, tmp_path: Path) -> None:
     folder = vault(
         {"coffee/methods.md": METHODS, "coffee/origins.md": ORIGINS, "2026-03-01.md": DAILY}

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noctuary.core.errors import SourceError, SourceFormatError, SourceMissingError
-from noctuary.core.types import UNDATED_US
+from noctuary.core.settings import CorpusSettings
+from noctuary.core.types import UNDATED_US, to_micros
 from noctuary.sources.corpus import read_records
 from noctuary.sources.evidence import read_evidence, write_evidence
 from noctuary.sources.export import export_corpus
+from noctuary.sources.normalize import Accepted, normalize
 from noctuary.sources.palace import (
     CHROMA_FILE,
     DOCUMENT_KEY,
@@ -425,3 +428,45 @@ def test_metadata_are_fields(metadata: dict[str, Any], field: str, expected: str
     fields = drawer_row(3, "me", metadata).fields
     assert fields[field] == expected
     assert "importance" not in fields, "MemPalace counts to five"
+
+
+# As MemPalace 3.11.0 filed a project, a transcript, a swept transcript and a diary.
+FILED_AT = "2026-11-28T16:45:00.098034"
+MINED = {"filed_at": FILED_AT, "source_mtime": 1_795_000_000.5}  # 2026-11-18
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        ({"timestamp": "2026-01-10T08:00:05.000Z", "ingest_mode": "sweep"}, "2026-01-10T08:00:05"),
+        ({"authored_at": "2026-04-20T08:00:05.000Z", **MINED}, "2026-04-20T08:00:05"),
+        ({"authored_at": FILED_AT}, FILED_AT),  # said while it was filed
+        ({"authored_at": FILED_AT, **MINED}, "2026-11-18T11:06:40.5"),  # a file without times
+        ({"content_date": "2026-03-04", "content_date_source": "frontmatter", **MINED},
+         "2026-03-04"),
+        ({"content_date": "2026-11-25", "content_date_source": "filename", **MINED}, "2026-11-25"),
+        ({"content_date": "2026-11-01", "content_date_source": "body", **MINED}, "2026-11-01"),
+        ({"content_date": "2031-12-31", "content_date_source": "body", **MINED},
+         "2026-11-18T11:06:40.5"),
+        ({"content_date": "2026-11-25", "content_date_source": "body", **MINED},
+         "2026-11-18T11:06:40.5"),
+        ({"content_date": "2031-12-31", "content_date_source": "body"}, FILED_AT),
+        ({"content_date": "2031-12-31", "content_date_source": "filename", **MINED},
+         "2026-11-18T11:06:40.5"),
+        ({"content_date": "2026-11-18", "content_date_source": "mtime", **MINED},
+         "2026-11-18T11:06:40.5"),
+        ({"date": "2026-11-28", "type": "diary_entry"}, FILED_AT),
+        ({"date": "2026-02-03", "room": "daily"}, "2026-02-03"),
+        ({"content_date": 7, "authored_at": "soon", "timestamp": None}, FILED_AT),
+        ({"source_mtime": "odd"}, FILED_AT),
+    ],
+    ids=range(16),
+)  # fmt: skip
+def test_a_drawers_time_is_that_of_its_text_never_a_deadline(
+    metadata: dict[str, Any], expected: str
+) -> None:
+    row = drawer_row(3, "me", {"filed_at": FILED_AT, DOCUMENT_KEY: "text", **metadata})
+    made = normalize(row, position=0, now_us=10**18, settings=CorpusSettings())
+    assert isinstance(made, Accepted)
+    at = datetime.fromisoformat(expected).replace(tzinfo=UTC)
+    assert made.record.created_at_us == to_micros(at)
