@@ -114,7 +114,6 @@ class Plan(NamedTuple):
 
 
 Chooser = Callable[[MemoryRecord], bool]
-_OWN_PREFIX = "own:"  # of ids of the own store among several sources
 
 
 def plan_forget(
@@ -160,8 +159,13 @@ def plan_forget(
     made_of = _find_source(paths, settings)
     # Ids of several sources begin with their names.
     prefix = "" if source is None or _is_whole(paths, source, made_of) else f"{source}:"
-    chosen = _chooser(asked, wing, user, before, after, pattern, prefix)
     rows, notes = _read_source(paths, made_of, settings)
+    seen = (
+        {r.memory_id for r in rows if may_forget is None or may_forget(r)} if asked else set[str]()
+    )
+    asked, unclear = _full_ids(asked, seen, is_own=str(made_of) == _own_path())
+    notes += unclear
+    chosen = _chooser(asked, wing, user, before, after, pattern, prefix)
     in_source = {r.memory_id: r for r in rows}
     found = {r.memory_id: r for r in rows if chosen(r)}
     snapshots: dict[str, list[str]] = {}
@@ -191,6 +195,21 @@ def plan_forget(
         paths.root, spec, memories, tuple(unknown), _count_summaries(paths, kept), tuple(notes),
         tuple(older),
     )  # fmt: skip
+
+
+def _full_ids(
+    asked: frozenset[str] | None, ids: set[str], *, is_own: bool
+) -> tuple[frozenset[str] | None, list[str]]:
+    """Return ids as recall shows them, own:17 for 17 and the reverse, and which are unclear."""
+    found, unclear = set[str](), list[str]()
+    for one in asked or ():
+        near = [i for i in ids if i.partition(":")[2] == one]
+        if is_own:
+            near = [number] if (number := one.removeprefix(own_store.OWN_PREFIX)) in ids else []
+        found.add(near[0] if len(near) == 1 and one not in ids else one)
+        if len(near) > 1 and one not in ids:
+            unclear.append(f"{one} may be {' or '.join(sorted(near))}: say which")
+    return None if asked is None else frozenset(found), unclear
 
 
 def _chooser(
@@ -463,7 +482,9 @@ def _remove_ours(paths: StorePaths, stones: Tombstones) -> dict[str, int]:
 
 def _reads_own(paths: StorePaths, stones: Tombstones) -> bool:
     source = _find_source(paths, Settings.load(home=find_home()))
-    return str(source) == _own_path() or any(one.startswith(_OWN_PREFIX) for one in stones.ids)
+    return str(source) == _own_path() or any(
+        one.startswith(own_store.OWN_PREFIX) for one in stones.ids
+    )
 
 
 def _own_rows(stones: Tombstones, own: Path | None = None) -> list[MemoryRecord]:
@@ -496,7 +517,7 @@ def forget_again(root: Path, former: Tombstones, own: Path, *, is_of_own: bool) 
         is_scanned=False,
     )
     held = find_holding(StorePaths(root), stones)
-    prefix = "" if is_of_own else _OWN_PREFIX
+    prefix = "" if is_of_own else own_store.OWN_PREFIX
     back = [r._replace(memory_id=f"{prefix}{r.memory_id}") for r in _own_rows(stones, own)]
     back += [record for found in held.values() for record in found]
     if back:
