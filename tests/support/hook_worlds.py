@@ -72,6 +72,9 @@ class MemoryWorld(HookProcess):
     def has_time(self) -> bool:
         return True
 
+    def _store_directory(self) -> str:
+        return ""
+
     def fetch(self, memory_ids: Sequence[str], *, user: str | None) -> Mapping[str, Any] | Failure:
         self._called("fetch")
         if isinstance(self.known, Failure):

@@ -208,10 +208,7 @@ def _on_prompt(event: HookEvent, process: HookProcess) -> Reply:
         return Reply(failure=settings)  # whose memories, and of which project, is not known
     wing = None
     if settings.scope != "store":
-        from noctuary.sources.projects import project_of
-
-        # No project: nothing is asked.
-        wing = project_of(event.cwd, process.wings) if event.cwd else ""
+        wing = process.wing_of(event.cwd) if event.cwd else ""  # no project: nothing is asked
     if (event.is_subagent and not settings.in_subagents) or wing == "" or settings.memories == 0:
         return SKIPPED
     asked: dict[str, Any] = {"user": settings.user or None, "wing": wing}
@@ -339,6 +336,7 @@ _LAST_WORDS_S = 0.1  # how long counting may take when the time is up
 COLD_GRACE_S = 1.5  # for a cold process, which imports numpy: longer keeps a prompt waiting
 
 TOO_SLOW = Failure("timeout", "there was no answer in time; `noctuary serve` keeps a store warm")
+_LOOK_S = 0.02  # for a writer of the turns, whose projects are looked up
 RETRY_S = 60.0  # between two starts: a server that cannot run is not tried with every prompt
 STAMP = f"{HOOKS}/server_started"
 
@@ -377,6 +375,14 @@ class HookProcess:
             except (ConfigError, OSError) as error:
                 self._settings = Failure("bad_settings", str(error))
         return self._settings
+
+    def wing_of(self, folder: str) -> str:
+        """Return the wing of a folder: what the settings say, else what its turns have."""
+        from noctuary.core.store import StorePaths
+        from noctuary.sources.projects import wing_in_settings, wing_of
+
+        turns = StorePaths(Path(self._store_directory() or os.devnull)).turns
+        return wing_in_settings(folder, self.wings) or wing_of(folder, turns, _LOOK_S)
 
     def until_s(self) -> float:
         """Return the deadline of an answer, of `time.monotonic`."""

@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from noctuary.agents.hooks import (
 from noctuary.agents.state import COUNTERS, JOURNAL, EventCounters, read_counters, read_journal
 from noctuary.core.settings import TranscriptSettings
 from noctuary.recall.engine import Recaller
+from noctuary.sources.ingest import TurnsFile
 from noctuary.sources.injected import Line, cut_blocks, render_block
 from noctuary.text.marks import estimate_tokens
 from tests.support.hook_shapes import AGENTS, shape_faults
@@ -102,6 +104,19 @@ def test_a_named_wing_is_that_of_the_prompt_too(tmp_path: Path) -> None:
     world.wings = process.wings
     ask(world, prompt(cwd="/srv/code/atlas"))
     assert world.asked[0]["wing"] == "house"
+
+
+def test_the_wing_of_a_prompt_is_the_one_that_turns_of_its_project_have(
+    plain_store: Store, tmp_path: Path
+) -> None:
+    folders = [tmp_path / owner / "mill" for owner in ("mona", "ben")]
+    with closing(TurnsFile(plain_store.paths.turns, wait_s=1.0)) as turns:
+        kept = [turns.wing_of(str(folder)) for folder in folders]
+    process = HookProcess("claude", str(plain_store.root), None, 0.0)
+    assert [process.wing_of(str(folder)) for folder in folders] == kept == ["mill", "ben/mill"]
+    process.wings = (f"{folders[1]}=wheel",)
+    assert process.wing_of(f"{folders[1]}/src") == "wheel"
+    assert HookProcess("claude", str(tmp_path), None, 0.0).wing_of("/srv/mill") == "mill"
 
 
 def test_a_memory_is_injected_once_per_session_until_its_text_changes() -> None:
