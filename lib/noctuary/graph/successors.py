@@ -63,6 +63,7 @@ _CLAUSE = re.compile(r"[^，。；！？,.;!?\s]+")
 _GIVES = re.compile(r"[是叫为].")
 
 _COPULAS = (" is", " are")
+_VALUE_MAX_WORDS = 3  # of a listed kind: "blue", "in production now"; longer ones say what happens
 _STATE = re.compile(
     r"(?:(?:the|our|my)\s)?"
     r"(?P<head>[^.:;!?\n]{2,80}?\s(?:is|are|runs?|starts?|ends?|opens?|closes?|costs?|takes?|equals?))"
@@ -159,7 +160,7 @@ def _frame(text: str) -> str | None:
         return None
     words = _WORD.findall(match["value"])
     # What something is may be another of its kind tomorrow; what it runs on says which one it is.
-    is_value = match["head"].casefold().endswith(_COPULAS)
+    is_value = match["head"].casefold().endswith(_COPULAS) and len(words) <= _VALUE_MAX_WORDS
     marked = [bool(marks_of(f"- {word}")) or word[:1].isupper() for word in words]
     marked[:1] = [marked[0] or (is_value and things_of(words[0]) != "")] if words else []
     if not words or not marked[0]:

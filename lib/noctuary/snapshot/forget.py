@@ -160,9 +160,7 @@ def plan_forget(
     # Ids of several sources begin with their names.
     prefix = "" if source is None or _is_whole(paths, source, made_of) else f"{source}:"
     rows, notes = _read_source(paths, made_of, settings)
-    seen = (
-        {r.memory_id for r in rows if may_forget is None or may_forget(r)} if asked else set[str]()
-    )
+    seen = {r.memory_id for r in rows if may_forget is None or may_forget(r)}
     asked, unclear = _full_ids(asked, seen, is_own=str(made_of) == _own_path())
     notes += unclear
     chosen = _chooser(asked, wing, user, before, after, pattern, prefix)
@@ -186,15 +184,21 @@ def plan_forget(
         for r in kept
     )
     unknown = sorted((asked or frozenset[str]()) - {r.memory_id for r in kept})
-    # Ids of Markdown move: what stands elsewhere by now is another memory.
-    planned = {r.memory_id for r in kept}
-    others = {r.content for r in rows if r.memory_id not in planned}
-    older = (r for r in earlier.values() if r.memory_id in planned and r.content not in others)
     spec = None if made_of is None else getattr(made_of, "spec", str(made_of))
     return Plan(
         paths.root, spec, memories, tuple(unknown), _count_summaries(paths, kept), tuple(notes),
-        tuple(older),
+        _older_texts(kept, rows, earlier.values()),
     )  # fmt: skip
+
+
+def _older_texts(
+    kept: Iterable[MemoryRecord], rows: Iterable[MemoryRecord], earlier: Iterable[MemoryRecord]
+) -> tuple[MemoryRecord, ...]:
+    """Return what snapshots hold of some memories, without what has another id by now."""
+    # Ids of Markdown move: what stands elsewhere in the source is another memory.
+    planned = {r.memory_id for r in kept}
+    others = {r.content for r in rows if r.memory_id not in planned}
+    return tuple(r for r in earlier if r.memory_id in planned and r.content not in others)
 
 
 def _full_ids(
