@@ -582,8 +582,6 @@ DIFFERENT = [
     ("Went from Rome to Berlin", "Went from Rome to Paris"),
     ("User has kids.", "User has two kids."),
     ("吴杰明是我的下属，其教育背景是专科。", "吴杰明是我的下属，其兴趣爱好是模型制作。"),
-]
-DIFFERENT += [
     ("The west pump starts at low tide", "The east pump starts at low tide"),
     ("Dumps of the ledger run in staging at dawn", "Dumps of the ledger run in prod at dawn"),
     ("Spare fuses lie in the upper drawer", "Spare fuses lie in the lower drawer"),
