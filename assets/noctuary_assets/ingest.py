@@ -162,7 +162,7 @@ def _source_state(night: Night) -> str | None:
     """Return a digest of all that an export depends on; None where only reading tells."""
     directory, settings = night.work(MEMORIES).parent, night.settings
     read = hash_bytes(night.source, directory, night.paths.turns, night.paths.injections)
-    forgotten = sorted(read_tombstones(night.paths.root).rows)
+    forgotten = read_tombstones(night.paths.root).digests
     chosen = [settings.corpus._asdict(), settings.transcripts.include_sidechains, *forgotten]
     return None if read is None else hash_json([read, chosen, rules_digest()])
 

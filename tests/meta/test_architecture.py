@@ -79,7 +79,7 @@ READ_SIDE = frozenset(
         "core.errors", "core.files", "core.foreign_json", "core.formats", "core.locks",
         "core.manifest", "core.settings", "core.sqlite", "core.store", "core.tombstones",
         "core.types",
-        "text.dates", "text.flags", "text.marks", "text.tokens",
+        "text.dates", "text.flags", "text.kinds", "text.marks", "text.tokens",
         "sources.live",
         "embed.fingerprint", "embed.lean",
         "lexical.search",

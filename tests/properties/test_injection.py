@@ -6,7 +6,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.context.inject import ECHO_BYTES, inject
+from noctuary.context.inject import ECHO_BYTES, distinct, inject
 from noctuary.sources.injected import (
     Line,
     cut_blocks,
@@ -122,13 +122,14 @@ def test_another_word_is_another_wording(content: str, word: str) -> None:
 @given(st.lists(TEXTS, max_size=8), st.integers(0, 400))
 def test_a_block_keeps_its_token_budget_and_wastes_none(memories: list[str], budget: int) -> None:
     """Against the naive choice: the longest prefix whose whole block is estimated to fit."""
-    found = answer(Path("/s"), *(memory(i, text) for i, text in enumerate(memories)))
+    texts = distinct([memory(i, text) for i, text in enumerate(memories)])
+    found = answer(Path("/s"), *texts)
     done = inject(found, max_tokens=budget, on_record=False)
     assert estimate_tokens(done.text) <= budget or not done.memories
     fits = [0]
-    for count in range(1, len(memories) + 1):
+    for count in range(1, len(texts) + 1):
         shown = {**found, "memories": found["memories"][:count]}
         if estimate_tokens(inject(shown, on_record=False).text) <= budget:
             fits.append(count)
     assert done.memories == max(fits)
-    assert done.left_out == len(memories) - done.memories
+    assert done.left_out == len(texts) - done.memories

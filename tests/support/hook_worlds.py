@@ -65,7 +65,15 @@ class MemoryWorld(HookProcess):
     def recall(self, query: str, **asked: Any) -> Mapping[str, Any] | Failure:
         self._called("recall")
         self.asked.append({"query": query, **asked})
-        return self.result
+        if isinstance(self.result, Failure):
+            return self.result
+        return {**self.result, "memories": self.result["memories"][: asked["k"]]}
+
+    def has_time(self) -> bool:
+        return True
+
+    def _store_directory(self) -> str:
+        return ""
 
     def fetch(self, memory_ids: Sequence[str], *, user: str | None) -> Mapping[str, Any] | Failure:
         self._called("fetch")

@@ -169,6 +169,9 @@ class Reply(NamedTuple):
 
 SKIPPED = Reply(is_counted=False)
 
+# Asked for where some of the first say the same: some tools keep forty observations of one prompt.
+MAX_CANDIDATES = 64
+
 # Warnings of a recall after which there was nothing to answer from.
 BLOCKING_WARNINGS = frozenset({"no_snapshot", "store_unreadable", "snapshot_damaged"})
 MAX_MESSAGE_CHARS = 400  # of a message for the user; paths in it may be long
@@ -219,43 +222,59 @@ def _on_prompt(event: HookEvent, process: HookProcess) -> Reply:
         return Reply(failure=settings)  # whose memories, and of which project, is not known
     wing = None
     if settings.scope != "store":
-        from noctuary.sources.projects import project_of
-
-        # No project: nothing is asked.
-        wing = project_of(event.cwd, process.wings) if event.cwd else ""
+        wing = process.wing_of(event.cwd) if event.cwd else ""  # no project: nothing is asked
     if (event.is_subagent and not settings.in_subagents) or wing == "" or settings.memories == 0:
         return SKIPPED
-    user, session_id = settings.user or None, event.session_id or None
-    result = process.recall(query, k=settings.memories, user=user, wing=wing, session_id=session_id)
+    asked: dict[str, Any] = {"user": settings.user or None, "wing": wing}
+    asked["session_id"] = event.session_id or None
+    result = process.recall(query, k=settings.memories, **asked)
     if isinstance(result, Failure):
         return Reply(failure=result)
     for warning in result.get("warnings") or ():
         if warning.get("code") in BLOCKING_WARNINGS:
             return Reply(failure=Failure(str(warning["code"]), str(warning.get("message", ""))))
-    if not settings.abstain:
-        result = {**result, "answerability": None}  # without a judgement nothing is left out
-    return Reply(_inject_new(event, settings, process, result))
+
+    def ask_wider() -> Answer | Failure:
+        # Not another question of the user: what it finds is not counted as used.
+        return process.recall(query, k=MAX_CANDIDATES, **asked, dry_run=True)
+
+    return Reply(_inject_new(event, settings, process, result, ask_wider))
 
 
 def _inject_new(
-    event: HookEvent, settings: HookSettings, process: HookProcess, result: Mapping[str, Any]
+    event: HookEvent,
+    settings: HookSettings,
+    process: HookProcess,
+    result: Answer,
+    ask_wider: Callable[[], Answer | Failure],
 ) -> str:
     """Return the block of what is new to the session, and remember it."""
+    from noctuary.context.inject import distinct
     from noctuary.sources.injected import worth_injecting
 
     state = process.continue_session(event)
-    new = [
-        memory
-        for memory in worth_injecting(result)
-        if not state.knows(memory)
+
+    def is_known(memory: Mapping[str, Any]) -> bool:
         # What was said in this session is before the model, until it is compacted.
-        and (
-            state.compactions
-            or not event.session_id
-            or memory.get("session_id") != event.session_id
-        )
-    ]
-    shown = {**result, "memories": new, "query": event.prompt[:MAX_PROMPT_CHARS]}
+        is_said = bool(event.session_id) and memory.get("session_id") == event.session_id
+        return state.knows(memory) or (is_said and not state.compactions)
+
+    def worth(answer: Answer) -> list[Mapping[str, Any]]:
+        # Without a judgement nothing is left out.
+        return worth_injecting(answer if settings.abstain else {**answer, "answerability": None})
+
+    found = worth(result)
+    kept = distinct(found, is_known=is_known)
+    if len(kept) < len(found) and process.has_time():
+        # Some say the same: what ranks behind them moves up.
+        wider = ask_wider()
+        more = [] if isinstance(wider, Failure) else worth(wider)
+        ids = {memory.get("id") for memory in found}
+        found += [memory for memory in more if memory.get("id") not in ids]
+        kept = distinct(found, settings.memories, is_known)
+    new = [memory for memory in kept if not is_known(memory)]
+    shown = {**result, "answerability": None, "memories": new}
+    shown["query"] = event.prompt[:MAX_PROMPT_CHARS]
     budget = min(settings.budget_tokens, CONTEXT_TOKENS[process.agent])
     block = process.inject(shown, max_tokens=budget)
     if block.memories:
@@ -280,17 +299,21 @@ def _on_session_start(event: HookEvent, process: HookProcess) -> Reply:
     settings = process.settings()
     if isinstance(settings, Failure):
         return Reply(failure=settings)
+    from noctuary.context.inject import distinct
+
     best = state.best_first()
     result = process.fetch([i.memory_id for i in best], user=settings.user or None)
     if isinstance(result, Failure):
         process.write_session(event.session_id, state)
         return Reply(failure=result)
     found = {(str(m.get("id")), hash_content(m)): m for m in result.get("memories") or ()}
-    restored = [
-        {**found[key], "final_score": i.score}
-        for i in best
-        if (key := (i.memory_id, i.text_hash)) in found
-    ]
+    restored = distinct(
+        [
+            {**found[key], "final_score": i.score}
+            for i in best
+            if (key := (i.memory_id, i.text_hash)) in found
+        ]
+    )
     budget = min(settings.restore_tokens, CONTEXT_TOKENS[process.agent])
     block = process.inject({**result, "memories": restored, "query": ""}, max_tokens=budget)
     process.write_session(event.session_id, state.with_injected(restored[: block.memories]))
@@ -328,6 +351,7 @@ _LAST_WORDS_S = 0.1  # how long counting may take when the time is up
 COLD_GRACE_S = 1.5  # for a cold process, which imports numpy: longer keeps a prompt waiting
 
 TOO_SLOW = Failure("timeout", "there was no answer in time; `noctuary serve` keeps a store warm")
+_LOOK_S = 0.02  # for a writer of the turns, whose projects are looked up
 RETRY_S = 60.0  # between two starts: a server that cannot run is not tried with every prompt
 STAMP = f"{HOOKS}/server_started"
 
@@ -367,11 +391,23 @@ class HookProcess:
                 self._settings = Failure("bad_settings", str(error))
         return self._settings
 
+    def wing_of(self, folder: str) -> str:
+        """Return the wing of a folder: what the settings say, else what its turns have."""
+        from noctuary.core.store import StorePaths
+        from noctuary.sources.projects import wing_in_settings, wing_of
+
+        turns = StorePaths(Path(self._store_directory() or os.devnull)).turns
+        return wing_in_settings(folder, self.wings) or wing_of(folder, turns, _LOOK_S)
+
     def until_s(self) -> float:
         """Return the deadline of an answer, of `time.monotonic`."""
         settings = self.settings()
         deadline_ms = 0.0 if isinstance(settings, Failure) else settings.deadline_ms
         return self._started_s + min(deadline_ms / 1000, MAX_DEADLINE_S)
+
+    def has_time(self) -> bool:
+        """Say whether an answer may still be asked for."""
+        return time.monotonic() < self.until_s()
 
     def recall(self, query: str, **asked: Any) -> Answer | Failure:
         """Return an answer from here: no server gave one."""

@@ -23,7 +23,7 @@ from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
 from mcp.server.mcpserver.resources import ResourceSecurity
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from noctuary import __version__
 from noctuary.agents.mcp_view import (
@@ -241,7 +241,9 @@ class Tools:
         room: Annotated[str | None, Field(description="The topic inside the wing.")] = None,
         tags: Annotated[list[str] | None, Field(description="Words to find it by.")] = None,
         importance: Annotated[float, Field(ge=0, le=1, description="How important.")] = 0.5,
-        supersedes: Annotated[int | None, Field(description="Id of what it replaces.")] = None,
+        supersedes: Annotated[
+            str | int | None, Field(description="Id of what it replaces, as remember gave it.")
+        ] = None,
     ) -> RememberAnswer:
         """Keep one memory in noctuary's own store; it is on disk when this answers.
 
@@ -340,12 +342,35 @@ def _in_thread(
     # The SDK reads both: what a client may ask, and where the context goes.
     signature = inspect.signature(work, eval_str=True)
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=Progress)
-    parameters = [*signature.parameters.values(), context]
+    parameters = [*map(_blank_is_absent, signature.parameters.values()), context]
     returned = Annotated[CallToolResult, signature.return_annotation]
     call.__dict__["__signature__"] = inspect.Signature(parameters, return_annotation=returned)
     call.__annotations__ = {p.name: p.annotation for p in parameters}
     call.__name__, call.__doc__ = work.__name__, inspect.getdoc(work)
     return call
+
+
+# What models fill optional arguments with when they mean none of them.
+_BLANKS = frozenset({"", "null", "none", "undefined"})
+
+
+def _blank_is_absent(parameter: inspect.Parameter) -> inspect.Parameter:
+    """Return an optional parameter that takes a blank value for its default."""
+    if parameter.default is inspect.Parameter.empty:
+        return parameter
+
+    def read(value: Any) -> Any:
+        is_blank = value is None or value in ([], {})
+        if isinstance(value, str):
+            # A concept may be called "null".
+            is_blank = not value.strip() if parameter.name == "concept" else _is_blank(value)
+        return parameter.default if is_blank else value
+
+    return parameter.replace(annotation=Annotated[parameter.annotation, BeforeValidator(read)])
+
+
+def _is_blank(text: str) -> bool:
+    return text.strip().casefold() in _BLANKS
 
 
 async def _as_tool(answered: Answered) -> CallToolResult:

@@ -32,6 +32,7 @@ from noctuary.recall.api import find_serving, recall, staleness
 from noctuary.recall.candidates import Mask, Query, Scope, build_mask, check_arguments
 from noctuary.recall.engine import Recaller
 from noctuary.recall.explain import expand_from, explain_memory
+from noctuary.recall.live import see
 from noctuary.recall.profile import (
     RetrievalProfile,
     current_settings,
@@ -245,15 +246,15 @@ class ClusterAnswer(_OfMemory):
 class SimilarMemory(_Shape):
     """A memory of the own store that says nearly the same as a new one."""
 
-    id: int
+    id: MemoryId
     similarity: float = Field(description="Share of their words that both have; 1: the same text.")
 
 
 class RememberAnswer(_Shape):
     """A memory that is on disk."""
 
-    id: int
-    supersedes: int | None = _optional("The memory that it replaces, as of the next night.")
+    id: MemoryId
+    supersedes: MemoryId | None = _optional("The memory that it replaces, as of the next night.")
     similar: list[SimilarMemory] = Field(
         description="Earlier memories that say nearly the same, nearest first."
     )
@@ -348,12 +349,32 @@ class Seen(NamedTuple):
     recaller: Recaller
     allowed: Mask  # which memories, shape (n,)
     user: str | None  # whose they are besides those of nobody
+    wing: str | None  # of which alone they are
     warnings: tuple[RecallWarning, ...]
 
     def position_of(self, item_id: str) -> int | None:
         """Return where a memory or a summary stands; None where it may not be seen."""
-        asked = [item_id] if _is_text(item_id) else []
-        return next(iter(visible_positions(self.recaller.reader, self.allowed, asked)), None)
+        if not _is_text(item_id):
+            return None
+        reader = self.recaller.reader
+        found = visible_positions(reader, self.allowed, [item_id])
+        # Another spelling of an id counts where it can mean one memory only.
+        found = found or visible_positions(reader, self.allowed, reader.other_ids(item_id))
+        return found[0] if len(found) == 1 else None
+
+    def live_memory(self, item_id: str) -> MemoryRecord | None:
+        """Return a memory that the store has gained since the snapshot, as recall finds it."""
+        settings, _ = current_settings()
+        reader = self.recaller.reader
+        state = self.recaller.inputs_now(self.user).with_store(settings).live()
+        if state is None or not _is_text(item_id):
+            return None
+        scope = Scope(wing=self.wing, user=self.user)
+        rows = {
+            row.memory.memory_id: row.memory for row in see(state, reader, scope, None).state.rows
+        }
+        found = [rows[one] for one in (item_id, *reader.other_ids(item_id)) if one in rows]
+        return found[0] if found and (len(found) == 1 or item_id in rows) else None
 
     def find(self, item_id: str) -> int:
         """Return where a memory or a summary stands, or raise an `UnknownItemError`."""
@@ -441,7 +462,7 @@ class View:
         if mask is None:
             mask = np.ones(reader.count, dtype=np.bool_)
         with telling_damage(recaller.snapshot_id):
-            yield Seen(recaller, mask, self.user, (*self.store_warnings, *warnings))
+            yield Seen(recaller, mask, self.user, self.wing, (*self.store_warnings, *warnings))
 
     def narrowed_to(self, wing: str | None) -> str | None:
         """Return the wing that a call searches; an `AskedWronglyError` for another one's."""
@@ -484,7 +505,7 @@ def remember_in_view(
     room: str | None,
     tags: Sequence[str],
     importance: float,
-    supersedes: int | None,
+    supersedes: MemoryId | None,
     wait_s: float,
 ) -> RememberAnswer:
     """Keep a memory, and say whether this view's recall finds it."""
@@ -717,8 +738,10 @@ CONCEPTS_SHOWN = 12  # beside a memory: its own come before those that it only m
 
 def read_item(seen: Seen, item_id: str) -> Item:
     """Return a memory or a summary in full, with what is known about it."""
-    position = seen.find(item_id)
     reader = seen.recaller.reader
+    if seen.position_of(item_id) is None and (live := seen.live_memory(item_id)) is not None:
+        return Item(**live_fields(reader, live), snapshot_id=seen.recaller.snapshot_id)
+    position = seen.find(item_id)
     own: Fields = {}
     if position < reader.count:
         with seen.graph() as (source, book):
@@ -775,6 +798,20 @@ def memory_fields(reader: SnapshotReader, position: int) -> Fields:
         "created_at": iso(row["created_at_us"]),
         "sources": [public[p] for p in row["sources"]] or None,
         **{name: row[name] for name in names},
+    }
+
+
+def live_fields(reader: SnapshotReader, record: MemoryRecord) -> Fields:
+    """Return what a `Memory` holds, of one that no snapshot has yet."""
+    shown = reader.public_id(record.memory_id)
+    names = ("content", "category", "importance", "wing", "room", "session_id", "user")
+    return {
+        "id": shown,
+        "uri": item_uri(shown),
+        "kind": "memory",
+        "tags": [tag.strip() for tag in record.tags.split(",") if tag.strip()],
+        "created_at": iso(record.created_at_us),
+        **{name: getattr(record, name) for name in names},
     }
 
 
@@ -956,7 +993,7 @@ def explain_in_view(
         shown = {} if position is None else recaller.reader.public_ids([position])
         warnings = [w.to_json() for w in (*seen.warnings, *bad_settings, *found.warnings)]
         return WhyAnswer(
-            id=item_id if position is None else shown[position],
+            id=recaller.reader.public_id(found.memory_id) if position is None else shown[position],
             stage=found.stage,
             sentences=list(found.sentences),
             facts=_rounded(found.to_json()["facts"]) or None,

@@ -470,7 +470,7 @@ def sensitive(query: str, k: int, user: str | None, store: str | None) -> None:
 @cli.option("--user", "Whose memory it is; other named users never see it.")
 @cli.option("--tags A,B", "Words to find it by.", default="")
 @cli.option("--importance", "From 0 to 1.", type=float, default=0.5)
-@cli.option("--supersedes ID", "The memory of the own store that it replaces.", type=int)
+@cli.option("--supersedes ID", "The memory of the own store that it replaces.")
 @cli.json_option
 def remember(text: str, **given: Any) -> None:
     """Keep TEXT in noctuary's own store, memories.sqlite below its home.

@@ -6,8 +6,10 @@ store.
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -53,7 +55,8 @@ def inject(
 ) -> Injection:
     """Return the block that a hook puts into a prompt, and record hashes of it.
 
-    Only memories that reach the answer's bar are in it (`worth_injecting`).
+    Only memories that reach the answer's bar are in it (`worth_injecting`), and of those that say
+    the same the best (`distinct`).
 
     Args:
         result: A `RecallResult`, or its `to_json()`.
@@ -63,7 +66,7 @@ def inject(
             recognise the text once it has lost its tag.
     """
     plain = result if isinstance(result, Mapping) else result.to_json()
-    found = injected.worth_injecting(plain)
+    found = distinct(injected.worth_injecting(plain))
     lines = [line_of(memory) for memory in found]
     shown = _fitting(lines, max_chars, max_tokens)
     wordings = wordings_of(found[: len(shown)], str(plain.get("query", ""))) if on_record else []
@@ -74,6 +77,116 @@ def inject(
     elif wordings:
         warning = "this injection was not logged: no store"
     return Injection(render_block(shown), len(shown), len(lines) - len(shown), warning)
+
+
+# Of memories that say the same only the best is worth a place: agents write the same observation up
+# to forty times.
+
+# Share of the words of two texts from which on they say the same, where nothing that is named
+# differs. Lower takes "the key hangs in the pantry" and "... in the shed" for one.
+_SAME_SHARE = 0.85
+_SAME_SENTENCE = 0.5  # least share of a sentence that both texts hold, of each text's words
+_SENTENCE_WORDS = 4  # of such a sentence: fewer are a greeting or a heading
+_SENTENCE = re.compile(r"[.:;!?\n。：；！？|]+\s*|\s[-–—]\s")
+_NAME = re.compile(r"[^\W\d_][\w'’-]*")
+# How notes say that somebody asked. They are compared apart: who asks the same in other words asks
+# the same, but a question is not its answer.
+_ASKING = (
+    "ask asks asked asking wants wanted know wonders wondered wondering question questions inquiry "
+    "enquiry inquires inquired query queried request requests requested frage anfrage fragt fragte "
+    "gefragt pregunta pregunto demande demanda вопрос спросил спрашивает"
+)
+
+
+def distinct(
+    memories: Sequence[Mapping[str, Any]],
+    at_most: int | None = None,
+    is_known: Callable[[Mapping[str, Any]], bool] = lambda _: False,
+) -> list[Mapping[str, Any]]:
+    """Return the first memories that say different things, in their order.
+
+    Of several that say the same a known one stays, which is before the model already, else the
+    first.
+    """
+    known = [_said(memory) for memory in memories if is_known(memory)]
+    seen: list[_Said] = []
+    kept: list[Mapping[str, Any]] = []
+    for memory in memories:
+        if at_most is not None and len(kept) >= at_most:
+            break
+        said = _said(memory)
+        others = seen if is_known(memory) else [*seen, *known]
+        if not any(_say_the_same(said, other) for other in others):
+            seen.append(said)
+            kept.append(memory)
+    return kept
+
+
+class _Said(NamedTuple):
+    """A memory as the block shows it, to be compared."""
+
+    text: str
+    words: frozenset[str]
+    asks: bool
+    sentences: frozenset[tuple[str, ...]]
+
+
+def _said(memory: Mapping[str, Any]) -> _Said:
+    from noctuary.text.tokens import tokenize
+
+    text = str(memory.get("content", ""))
+    shown, asking = injected.one_line(text), _asking()
+    words = frozenset(tokenize(shown))
+    parts = (tuple(tokenize(part)) for part in _SENTENCE.split(text[: injected.MAX_MEMORY_CHARS]))
+    return _Said(shown, words - asking or words, bool(words & asking), frozenset(parts))
+
+
+@cache
+def _asking() -> frozenset[str]:
+    from noctuary.text.tokens import tokenize
+
+    return frozenset(tokenize(_ASKING))
+
+
+def _say_the_same(one: _Said, other: _Said) -> bool:
+    """Say whether two texts are equal but for their wording, as far as words can tell."""
+    if one.text == other.text or words_of(one.text) == words_of(other.text) != []:
+        return True
+    shared, most = len(one.words & other.words), max(len(one.words), len(other.words))
+    sentence = max((len(set(part)) for part in one.sentences & other.sentences), default=0)
+    is_repeated = sentence >= max(_SENTENCE_WORDS, _SAME_SENTENCE * most)
+    if one.asks != other.asks or not (
+        is_repeated or shared >= _SAME_SHARE * len(one.words | other.words)
+    ):
+        return False
+    return not _name_others(one, other)
+
+
+def _name_others(one: _Said, other: _Said) -> bool:
+    """Say whether one text names a number, a date, a name or a kind that the other does not."""
+    from noctuary.graph.word_lists import GENERIC_KEYS
+    from noctuary.text.kinds import are_apart
+    from noctuary.text.tokens import STOP_WORDS, tokenize
+
+    (marks, things), (other_marks, other_things) = _named_in(one.text), _named_in(other.text)
+    named = marks ^ other_marks
+    for said, rest in ((one, other), (other, one)):
+        # Before a colon a capital says nothing to `marks_of`: "Otter: ..." is a name all the same.
+        capital = (word for word in _NAME.findall(said.text) if word[0].isupper())
+        named |= {word.casefold() for word in capital if not rest.words.issuperset(tokenize(word))}
+    known, asking = one.words & other.words, _asking()
+    wordings = (set(tokenize(mark)) - asking for mark in named - GENERIC_KEYS - STOP_WORDS)
+    if not all(known.issuperset(words) for words in wordings):
+        return True
+    return are_apart(things, other_things)
+
+
+@lru_cache(maxsize=256)
+def _named_in(text: str) -> tuple[frozenset[str], str]:
+    from noctuary.graph.successors import marks_of
+    from noctuary.text.kinds import things_of
+
+    return marks_of(text), things_of(text)
 
 
 def wordings_of(memories: Sequence[Mapping[str, Any]], query: str) -> list[InjectedWording]:

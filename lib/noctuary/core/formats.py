@@ -49,7 +49,7 @@ INJECTIONS = _kept(1, "STORE/injected.sqlite")
 REPLAY_LOG = _kept(1, "STORE/replays.sqlite")
 REPLAY_PACKET = _kept(2, "STORE/replays.sqlite", older="refused")  # a row of it
 RECALL_SUMS = _kept(2, "STORE/work/usage/folded.json", older="rebuilt")
-TOMBSTONES = _kept(1, "STORE/forgotten.json")
+TOMBSTONES = _kept(2, "STORE/forgotten.json", older="migrated")
 RECEIPT = _kept(1, "STORE/receipts", newer="read")
 INSTALL_RECEIPTS = _kept(1, "hooks/installs.json", "hooks/mcp_installs.json")
 KEYED = _kept(

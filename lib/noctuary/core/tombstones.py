@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,11 +22,62 @@ FileStamp = tuple[int, int]
 """Time of change in nanoseconds and inode; zeros where there is no file."""
 
 
+# A row is known again by one of two rules.
+#
+# What only noctuary writes, the own store and kept turns, keeps its place: such a row is one by its
+# id and date, or by its date and text (`row_digests`). Until format 1 that was the rule for all.
+#
+# In a store of somebody else the text is what was forgotten, whoever may stand in its place now
+# (`Buried`): a section that was rewritten, or a new one under the same heading, is a new text. The
+# old one stays away there, and under every other id: of a numbered row and of a turn under its own
+# date alone, since "Yes." is said again.
+
+OURS = ("own:", "turn-", "-")  # how ids begin of what only noctuary writes, among several sources
+_HELD_IN_PLACE = 0.5  # least share of a forgotten text's pieces that an edit in its place still has
+_HELD_ELSEWHERE = 0.8  # the same anywhere else: a heading may have changed
+_LEAST_PIECE_BYTES = 16  # shorter ones are said by everybody, and guessed from their digest
+_PIECE = re.compile(r"\n+|(?<=[.!?…])\s+|(?<=[。！？])")
+_EDGES = " \t.,:;!?…。！？#*>+-–—_`\"'"
+
+
+class Buried(NamedTuple):
+    """A forgotten text of a store that somebody else writes; digests alone."""
+
+    place: str  # of its id
+    moment: str  # of its date; "" for a section, which may be dated anew
+    text: str  # of all of it, without case and layout
+    pieces: frozenset[str] = frozenset()  # of its sentences and lines
+
+    @staticmethod
+    def of(record: MemoryRecord) -> Buried:
+        """Return the digests of a row."""
+        user, folded = record.user or "", record.content.casefold()
+        is_section = not (record.is_turn or record.memory_id.rpartition(":")[2].isdecimal())
+        found = (" ".join(piece.split()).strip(_EDGES) for piece in _PIECE.split(folded))
+        pieces = (p for p in found if len(p.encode("utf-8", "replace")) >= _LEAST_PIECE_BYTES)
+        return Buried(
+            _digest("place", record.memory_id),
+            "" if is_section else _digest("moment", str(record.created_at_us)),
+            _digest("plain", user, " ".join(folded.split())),
+            frozenset(_digest("piece", user, piece) for piece in pieces),
+        )
+
+    def is_in(self, row: Buried) -> bool:
+        """Say whether a row is this text, or still holds it."""
+        is_in_place = self.place == row.place
+        if not is_in_place and self.moment != row.moment:
+            return False
+        least = _HELD_IN_PLACE if is_in_place else _HELD_ELSEWHERE
+        held = len(self.pieces & row.pieces)
+        return self.text == row.text or 0 < held >= least * len(self.pieces)
+
+
 class Tombstones(NamedTuple):
     """The forgotten memories of one store."""
 
     # Digests that outlive the memories: no export takes such a row again.
     rows: frozenset[str] = frozenset()
+    texts: frozenset[Buried] = frozenset()  # those of stores that somebody else writes
     # Ids, as text, of those that a snapshot may still hold: no reader shows them.
     ids: frozenset[str] = frozenset()
     since: str = ""  # when the unfinished forgetting began, ISO 8601; "" where all is finished
@@ -36,19 +89,42 @@ class Tombstones(NamedTuple):
         """Say whether a forgetting has begun and is not finished."""
         return bool(self.since)
 
+    @property
+    def digests(self) -> list[str]:
+        """Return all that decides what is taken, in one order."""
+        return [*sorted(self.rows), *sorted(part for text in self.texts for part in text[:3])]
+
     def holds(self, record: MemoryRecord) -> bool:
-        """Say whether a row is one of them: by id and date, or by date and text."""
-        return bool(self.rows) and not self.rows.isdisjoint(row_digests(record))
+        """Say whether a row is one of them: its text, or a row of noctuary's own by its place."""
+        if self.rows and not self.rows.isdisjoint(row_digests(record)):
+            return True
+        if not self.texts or record.memory_id.startswith(OURS):
+            return False
+        row, known = Buried.of(record), _by_digest(self.texts)
+        near = {text for digest in (row.text, *row.pieces) for text in known.get(digest, ())}
+        return any(text.is_in(row) for text in near)
 
 
 NOTHING_FORGOTTEN = Tombstones()
 
 
 def row_digests(record: MemoryRecord) -> tuple[str, str]:
-    """Return what a row is known by again: under its id if edited, by its text under another id."""
+    """Return what a row of noctuary's own is known by: its id and date, its date and text."""
     moment = str(record.created_at_us)
-    known = hash_text("row", record.memory_id, moment), hash_text("text", moment, record.content)
-    return known[0][:_DIGEST_CHARS], known[1][:_DIGEST_CHARS]
+    return _digest("row", record.memory_id, moment), _digest("text", moment, record.content)
+
+
+def _digest(*parts: str) -> str:
+    return hash_text(*parts)[:_DIGEST_CHARS]
+
+
+@lru_cache(maxsize=4)  # an export asks for every row
+def _by_digest(texts: frozenset[Buried]) -> Mapping[str, list[Buried]]:
+    found: dict[str, list[Buried]] = {}
+    for text in texts:
+        for digest in (text.text, *text.pieces):
+            found.setdefault(digest, []).append(text)
+    return found
 
 
 def stamp_of_tombstones(root: Path) -> FileStamp:
@@ -73,10 +149,17 @@ def read_tombstones(root: Path) -> Tombstones:
         return Tombstones()
     try:
         told = parse_json((root / TOMBSTONES_FILE).read_text(encoding="utf-8"))
-        pending: Mapping[str, Any] = {_FORMAT: told["pending"] or {}}[told["format"]]
+        # Format 1 has no texts: its rows stay what they are.
+        texts = {1: (), _FORMAT: told.get("texts", ())}[told["format"]]
+        buried = (
+            Buried(str(place), str(moment), str(text), frozenset(map(str, pieces)))
+            for place, moment, text, pieces in texts
+        )
+        pending: Mapping[str, Any] = told["pending"] or {}
         ids = frozenset(map(str, pending.get("ids", ())))
         since, is_scanned = str(pending.get("since", "")), pending.get("is_scanned") is True
-        return Tombstones(frozenset(map(str, told["rows"])), ids, since, is_scanned, stamp)
+        rows = frozenset(map(str, told["rows"]))
+        return Tombstones(rows, frozenset(buried), ids, since, is_scanned, stamp)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise _unreadable(root, told) from None
 
@@ -95,13 +178,27 @@ def _unreadable(root: Path, told: Any = None) -> StoreError:
 def write_tombstones(root: Path, stones: Tombstones) -> None:
     """Replace the file; it is on disk when this returns."""
     pending = {"since": stones.since, "ids": sorted(stones.ids), "is_scanned": stones.is_scanned}
-    told = {"format": _FORMAT, "rows": sorted(stones.rows)}
+    texts = sorted([*text[:3], sorted(text.pieces)] for text in stones.texts)
+    told = {"format": _FORMAT, "rows": sorted(stones.rows), "texts": texts}
     write_json(root / TOMBSTONES_FILE, {**told, "pending": pending if stones.since else None})
 
 
-def bury(stones: Tombstones, records: Iterable[MemoryRecord], since: str) -> Tombstones:
-    """Return the tombstones with those of some memories, and an unfinished forgetting of them."""
+def bury(
+    stones: Tombstones,
+    records: Iterable[MemoryRecord],
+    since: str,
+    is_own: Callable[[MemoryRecord], bool],
+) -> Tombstones:
+    """Return the tombstones with those of some memories, and an unfinished forgetting of them.
+
+    `is_own` says of which only noctuary writes.
+    """
     known = list(records)
-    rows = {digest for record in known for digest in row_digests(record)}
-    ids = stones.ids | {record.memory_id for record in known}
-    return Tombstones(stones.rows | rows, frozenset(ids), stones.since or since)
+    rows = {digest for record in known if is_own(record) for digest in row_digests(record)}
+    texts = {Buried.of(record) for record in known if not is_own(record)}
+    return stones._replace(
+        rows=stones.rows | rows,
+        texts=stones.texts | texts,
+        ids=stones.ids | {record.memory_id for record in known},
+        since=stones.since or since,
+    )

@@ -400,7 +400,7 @@ def _compare(
         cosine = exact_cosine(vectors[older.position], vectors[newer.position])
     missing = why_not_held(older.content, newer.content)
     if missing is None and differ(older.content, newer.content):
-        missing = "They differ in a number, an identifier, a date or a name."
+        missing = "They differ in a number, an identifier, a date, a name or a kind of thing."
     if missing is None and (older.room or "") != (newer.room or ""):
         missing = "They are of different rooms."
     if missing is not None:

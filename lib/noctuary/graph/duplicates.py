@@ -19,6 +19,7 @@ from noctuary.graph.extract import Extraction
 from noctuary.graph.successors import DAY_US, LEAST_DAYS, LEAST_SIMILARITY, Keys, keys_of
 from noctuary.graph.tables import Evidence
 from noctuary.sources.corpus import MEMORIES_FILE, arrow_schema, column_batches, column_names
+from noctuary.text.kinds import are_apart
 from noctuary.text.marks import is_tombstone
 
 if TYPE_CHECKING:
@@ -45,13 +46,14 @@ class Link(NamedTuple):
 # When and whose every memory is, as arrays: some 40 bytes a memory where a record takes 1,200.
 
 _NOBODY = ""
-_NO_KEYS = Keys(0, 0)
+_NO_KEYS = Keys(0, 0, "")
 _COLUMNS = (
     "position", "memory_id", "content", "created_at_us", "updated_at_us", "user", "wing", "is_turn",
 )  # fmt: skip
 
 _ARRAYS = (
     "created_at_us", "updated_at_us", "user", "wing", "is_turn", "tombstone", "marks", "alike",
+    "things",
 )  # fmt: skip
 
 Ints = NDArray[np.int64]
@@ -83,8 +85,10 @@ class MemoryColumns:
     tombstones: NDArray[np.bool_]  # marked as superseded in the source
     marks: Ints  # the text's `successors.Keys.marks`; 0 for turns
     alike: Ints  # the text's `successors.Keys.alike`; 0 for turns
+    things: NDArray[np.int32]  # index into `thing_sets`
     owner_names: tuple[str, ...]  # users, sorted; "" for nobody
     wing_names: tuple[str, ...]  # wings, sorted; "" for none
+    thing_sets: tuple[str, ...]  # the texts' `successors.Keys.things`, sorted; "" for turns
 
     def __len__(self) -> int:
         """Return n."""
@@ -104,15 +108,22 @@ class MemoryColumns:
                 f"found {len(np.unique(positions))} positions for {len(positions)} memories, "
                 f"expected 0..{len(positions) - 1}, each once: export the corpus again"
             )
-        users, wings = (rows[of].unique().sort() for of in ("user", "wing"))
+        coded_names = ("user", "wing", "things")
+        users, wings, things = (rows[of].unique().sort() for of in coded_names)
         coded = rows.with_columns(
             pl.col(of).cast(pl.Enum(names)).to_physical().cast(pl.Int32)
-            for of, names in (("user", users), ("wing", wings))
+            for of, names in zip(coded_names, (users, wings, things), strict=True)
         )
         columns: Iterator[Any] = (coded[name].to_numpy() for name in _ARRAYS)
         return MemoryColumns(
-            rows["memory_id"], *columns, owner_names=tuple(users), wing_names=tuple(wings)
-        )
+            rows["memory_id"], *columns, owner_names=tuple(users), wing_names=tuple(wings),
+            thing_sets=tuple(things),
+        )  # fmt: skip
+
+    def are_apart(self, one: int, other: int) -> bool:
+        """Say whether two memories speak of two things of one kind."""
+        ours, theirs = self.things[one], self.things[other]
+        return are_apart(self.thing_sets[ours], self.thing_sets[theirs])
 
     def sighting(self, position: int) -> Sighting:
         """Return where one memory stands."""
@@ -137,6 +148,7 @@ def _read_batch(batch: Any) -> pl.DataFrame:
         pl.Series("tombstone", [is_tombstone(c) for c in contents], pl.Boolean),
         pl.Series("marks", [k.marks for k in keys], pl.Int64),
         pl.Series("alike", [k.alike for k in keys], pl.Int64),
+        pl.Series("things", [k.things for k in keys], pl.String),
     )
 
 
@@ -386,7 +398,9 @@ def find_near_duplicates(memories: MemoryColumns, vectors: Floats) -> list[NearP
     pairs: list[NearPair] = []
     read = 0
     for comparison in comparisons(memories):
-        pairs += newest_near_duplicates(comparison, vectors, memories.created_at_us)
+        pairs += newest_near_duplicates(
+            comparison, vectors, memories.created_at_us, memories.are_apart
+        )
         # Groups are many and mostly small.
         read += len(comparison.olders) + len(comparison.newers)
         if read >= _MAPPED_ROWS:
@@ -397,10 +411,13 @@ def find_near_duplicates(memories: MemoryColumns, vectors: Floats) -> list[NearP
 
 
 def newest_near_duplicates(
-    comparison: Comparison, vectors: Floats, created_at_us: Ints
+    comparison: Comparison,
+    vectors: Floats,
+    created_at_us: Ints,
+    are_apart: Callable[[int, int], bool] = lambda _one, _other: False,
 ) -> list[NearPair]:
-    """Return the newest near duplicate of every older row that has one."""
-    search = _Search(comparison, vectors, created_at_us)
+    """Return the newest near duplicate of every older row that has one, never one set apart."""
+    search = _Search(comparison, vectors, created_at_us, are_apart)
     for olders, newers in _cells(comparison, vectors):
         # Both ascend, that is, are in order of moment.
         for start in range(0, len(olders), _BLOCK_ROWS):
@@ -424,9 +441,15 @@ def _cells(comparison: Comparison, vectors: Floats) -> Iterator[tuple[Ints, Ints
 class _Search:
     """The newest near duplicate of every older row so far. Rows are indices of the comparison."""
 
-    def __init__(self, comparison: Comparison, vectors: Floats, created_at_us: Ints) -> None:
+    def __init__(
+        self,
+        comparison: Comparison,
+        vectors: Floats,
+        created_at_us: Ints,
+        are_apart: Callable[[int, int], bool],
+    ) -> None:
         self._olders, self._newers, _ = comparison
-        self._vectors = vectors
+        self._vectors, self._are_apart = vectors, are_apart
         self._older_us = created_at_us[self._olders]
         # the latest moment of a memory that each newer row may replace
         self._until_us = created_at_us[self._newers] - LEAST_DAYS * DAY_US
@@ -459,7 +482,10 @@ class _Search:
         near &= self._older_us[rows][:, None] <= self._until_us[columns]
         near &= columns > self._best[rows][:, None]
         for place in np.flatnonzero(near.any(axis=1)).tolist():
+            older = int(self._olders[rows[place]])
             for column in np.flatnonzero(near[place]).tolist():
+                if self._are_apart(older, int(self._newers[columns[column]])):
+                    continue
                 similarity = exact_cosine(some[place], others[column])
                 if similarity >= LEAST_SIMILARITY:
                     self._best[rows[place]] = columns[column]

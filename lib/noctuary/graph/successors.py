@@ -14,6 +14,7 @@ from noctuary.core.types import UNDATED_US
 from noctuary.graph.fold import fold_name
 from noctuary.graph.word_lists import CALENDAR_WORDS, FUNCTION_WORDS
 from noctuary.text.dates import NUMBER_WORDS, find_dates, find_identifiers
+from noctuary.text.kinds import are_apart, things_of
 from noctuary.text.marks import MARK, is_tombstone
 from noctuary.text.tokens import normalize
 
@@ -39,15 +40,20 @@ def confidence_of(similarity: float, age_gap_days: int) -> int:
 # Near duplicates say the same again: what two memories must not differ in.
 #
 # One predicate for the night's pairs, curation's and those of the phase `supersede`. What a text
-# names is read from it alone, so two memories are judged without a third. Where neither capitals
-# nor digits show a name, none is seen: "fixed payments" and "fixed search" rest on their vectors.
+# names is read from it alone, so two memories are judged without a third. Where neither capitals,
+# digits nor a listed kind (`noctuary.text.kinds`) show what is meant, nothing is seen: "fixed
+# payments" and "fixed search" rest on their vectors.
 
 # Longest sentence that is read as one value of one subject; longer ones say more than that.
 FRAME_MAX_CHARS = 200
 _WORD = re.compile(r"[^\W_]+(?:['’.,:/_@+&-]+[^\W_]+)*")
 _SENTENCE_END = re.compile(r"[.!?…。！？】\]\n•]|^\W*$")
 _ORDINAL = re.compile(r"(?<=\d)(?:st|nd|rd|th)\b|(?<=\d),(?=\d{3}\b)")
-_PLAIN_VERB = re.compile(r"(?:is|was|has|had|will|can|does|did|\w{2,}ed)\b", re.ASCII)
+_PLAIN_VERB = re.compile(
+    r"(?:is|was|has|had|will|can|does|did|\w{2,}ed|got|made|took|gave|went|came|kept|held|sold|bought"
+    r"|lost|found|sent|told|said|wrote|paid|met|ran|ist|war|hat|hatte|wird|kann|tiene|fue)\b",
+    re.ASCII,
+)
 _VERB_IN_S = re.compile(r"\w{2,}s\b", re.ASCII)
 _NO_NAMES = FUNCTION_WORDS | {"user", "users"}
 _COUNTED = {word: str(n) for word, n in NUMBER_WORDS.items() if word not in ("one", "first")}
@@ -56,6 +62,8 @@ _COUNTED = {word: str(n) for word, n in NUMBER_WORDS.items() if word not in ("on
 _CLAUSE = re.compile(r"[^，。；！？,.;!?\s]+")
 _GIVES = re.compile(r"[是叫为].")
 
+_COPULAS = (" is", " are")
+_VALUE_MAX_WORDS = 3  # of a listed kind: "blue", "in production now"; longer ones say what happens
 _STATE = re.compile(
     r"(?:(?:the|our|my)\s)?"
     r"(?P<head>[^.:;!?\n]{2,80}?\s(?:is|are|runs?|starts?|ends?|opens?|closes?|costs?|takes?|equals?))"
@@ -65,8 +73,8 @@ _STATE = re.compile(
 
 
 def differ(one: str, other: str) -> bool:
-    """Say whether two texts differ in a number, an identifier, a date or a named thing."""
-    return marks_of(one) != marks_of(other)
+    """Say whether two texts differ in a number, an identifier, a date, a name or a listed kind."""
+    return marks_of(one) != marks_of(other) or are_apart(things_of(one), things_of(other))
 
 
 def marks_of(text: str) -> frozenset[str]:
@@ -90,20 +98,25 @@ def marks_of(text: str) -> frozenset[str]:
 
 
 class Keys(NamedTuple):
-    """A text's marks as 64 bits each."""
+    """What a text names: marks as 64 bits each, and things of listed kinds."""
 
-    marks: int
+    marks: int  # where the text gives a subject a value, with the kinds that the value names
     # equal for texts of which one may replace the other for being near: `marks`, or, where the text
     # is one sentence that gives a subject a value ("The meeting is on 3 May"), everything but the
     # value, since another value replaces it
     alike: int
+    things: str  # as `things_of`, those of the value left out: texts that are apart replace nothing
 
 
 def keys_of(text: str) -> Keys:
     """Return the keys of a text; those of one marked as superseded are of what it said."""
     text = text.lstrip()[len(MARK) :] if is_tombstone(text) else text
-    marks, frame = _digest(sorted(marks_of(text))), _frame(text)
-    return Keys(marks, marks if frame is None else _digest(["", frame]))
+    marks, frame, things = sorted(marks_of(text)), _frame(text), things_of(text)
+    if frame is None:
+        return Keys(_digest(marks), _digest(marks), things)
+    kept = things_of(frame)
+    marks += sorted(set(things) - set(kept))
+    return Keys(_digest(marks), _digest(["", frame]), kept)
 
 
 def _digest(said: Sequence[str]) -> int:
@@ -146,7 +159,10 @@ def _frame(text: str) -> str | None:
     if match is None or ". " in match["value"]:
         return None
     words = _WORD.findall(match["value"])
+    # What something is may be another of its kind tomorrow; what it runs on says which one it is.
+    is_value = match["head"].casefold().endswith(_COPULAS) and len(words) <= _VALUE_MAX_WORDS
     marked = [bool(marks_of(f"- {word}")) or word[:1].isupper() for word in words]
+    marked[:1] = [marked[0] or (is_value and things_of(words[0]) != "")] if words else []
     if not words or not marked[0]:
         return None
     rest = ["*" if mark else fold_name(word) for word, mark in zip(words, marked, strict=True)]

@@ -295,6 +295,7 @@ def explain_memory(
     mask, _ = build_mask(query.scope, reader.facets, reader.created_at_us)
     profile = query.profile.replaced(explain=True, candidate_trace=True, replay_log=False)
     asked = query._replace(profile=profile, dry_run=True)
+    memory_id = _full_id(reader, inputs, query.scope, memory_id)
     live = _of_store(reader, inputs, query.scope, mask, memory_id)
     if live is not None:
         result = recaller.ask(asked, inputs)
@@ -341,6 +342,19 @@ def explain_memory(
         facts = {"summarized_by": other, "summary": {"stage": then.stage, **then.facts}}
         why = Why(memory_id, BEHIND_SUMMARY, (*said, *then.sentences), facts, then.steps)
     return why._replace(result=result)
+
+
+def _full_id(reader: SnapshotReader, inputs: Inputs, scope: Scope, memory_id: str) -> str:
+    """Return the id of the one memory that another spelling of an id means; else as it is."""
+    whose = _of_user(reader, scope.user)
+    if _position_of(reader, memory_id) is not None or not reader.other_ids(memory_id):
+        return memory_id
+    state = inputs.live()
+    live = {row.memory.memory_id for row in state.rows} if state is not None else set[str]()
+    places = reader.positions_of(reader.other_ids(memory_id))
+    found = {one for one, place in places.items() if _is_allowed(reader, place, whose)}
+    found |= live.intersection(reader.other_ids(memory_id))
+    return found.pop() if len(found) == 1 and memory_id not in live else memory_id
 
 
 def _is_behind(why: Why) -> bool:

@@ -24,7 +24,7 @@ from noctuary.core.files import group_arrays, read_array, read_arrays
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.manifest import Manifest, Pointer, quick_check, read_manifest, read_pointer
 from noctuary.core.sqlite import connect_immutable
-from noctuary.core.store import StorePaths, is_snapshot_id
+from noctuary.core.store import OWN_FILE, StorePaths, is_snapshot_id
 from noctuary.core.tombstones import read_tombstones
 from noctuary.core.types import DAMAGED_TEXT, published_text, summary_id
 from noctuary.graph.sessions import Posting, SessionArrays
@@ -352,6 +352,16 @@ class SnapshotReader:
         wanted = list(dict.fromkeys(memory_ids))
         found = dict(self.look_up("memories", "memory_id", "memory_id, position", wanted))
         return {m: found[m] for m in wanted if m in found}
+
+    def other_ids(self, memory_id: str) -> list[str]:
+        """Return the ids that another spelling of one may mean: 17 for own:17, and the reverse."""
+        # Of several stores a bare number may be of any; `remember` gives own:17 since it knows.
+        members: Mapping[str, Any] = self.manifest.source.get("members") or {}
+        if members:
+            return [] if ":" in memory_id else [f"{name}:{memory_id}" for name in members]
+        is_own = Path(str(self.manifest.source.get("location", ""))).name == OWN_FILE
+        number = memory_id.removeprefix("own:")
+        return [number] if is_own and number != memory_id else []
 
     @shared
     def summaries(self) -> Summaries:

@@ -30,6 +30,7 @@ from noctuary.recall.candidates import (
 )
 from noctuary.recall.phases import quality
 from noctuary.recall.result import RecallWarning
+from noctuary.text.kinds import are_apart
 
 if TYPE_CHECKING:
     from noctuary.recall.engine import Search
@@ -485,12 +486,13 @@ def find_superseded(
     """Return the superseded rows, those of the highest confidence first, then most similar.
 
     Memories without a date, of different owners, of wings (-1: none) that differ, or whose texts
-    differ in `Keys.marks` are no pair; with `least_days` 0 one must still be newer.
+    differ in `Keys.marks` or are set apart by `Keys.things` are no pair; with `least_days` 0 one
+    must still be newer.
     """
     found: list[Superseded] = []
     # Floats: the difference of two int64 may not fit one, and 2^53 microseconds are 285 years.
     moments, dated = created_at_us.astype(np.float64), created_at_us != UNDATED_US
-    marks = np.zeros(created_at_us.size, dtype=np.int64)
+    marks, things = np.zeros(created_at_us.size, dtype=np.int64), np.full(len(texts), "", "O")
     read = np.zeros(created_at_us.size, dtype=np.bool_)
     for start in range(0, created_at_us.size, _ROWS_AT_ONCE):
         rows = slice(start, start + _ROWS_AT_ONCE)
@@ -505,9 +507,11 @@ def find_superseded(
         paired[rows] |= pairs.any(axis=1)
         # Reading a text takes longer than all the rest: only of those that are near another.
         for row in np.flatnonzero(paired & ~read).tolist():
-            marks[row] = keys_of(texts[row]).marks
+            marks[row], _, things[row] = keys_of(texts[row])
         read |= paired
         pairs &= marks[rows, None] == marks[None, :]
+        for row, column in np.argwhere(pairs & (things[rows, None] != things[None, :])).tolist():
+            pairs[row, column] = not are_apart(things[start + row], things[column])
         newest = np.argmax(np.where(pairs, gaps, 0.0), axis=1)
         for row in np.flatnonzero(pairs.any(axis=1)).tolist():
             newer = int(newest[row])

@@ -42,10 +42,11 @@ from noctuary.core.store import (
     store_for_source,
 )
 from noctuary.core.tombstones import (
+    NOTHING_FORGOTTEN,
+    OURS,
     Tombstones,
     bury,
     read_tombstones,
-    row_digests,
     write_tombstones,
 )
 from noctuary.core.types import UNDATED_US, MemoryRecord, from_micros, to_micros
@@ -101,16 +102,18 @@ class Plan(NamedTuple):
     unknown: tuple[str, ...] = ()  # ids that were asked for, of no memory
     summaries: int = 0  # of the serving snapshot that quote one of them: made again without it
     notes: tuple[str, ...] = ()  # what could not be looked into, as sentences
+    earlier: tuple[MemoryRecord, ...] = ()  # what snapshots hold of them besides: older texts
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values, with the texts."""
+        """Return it as JSON values, with the texts as they are now."""
         told = {"store": str(self.store), "unknown": list(self.unknown), "notes": list(self.notes)}
         memories = [memory.to_json() for memory in self.memories]
-        return {**self._asdict(), **told, "memories": memories}
+        shown = {**self._asdict(), **told, "memories": memories}
+        del shown["earlier"]
+        return shown
 
 
 Chooser = Callable[[MemoryRecord], bool]
-_OWN_PREFIX = "own:"  # of ids of the own store among several sources
 
 
 def plan_forget(
@@ -156,20 +159,25 @@ def plan_forget(
     made_of = _find_source(paths, settings)
     # Ids of several sources begin with their names.
     prefix = "" if source is None or _is_whole(paths, source, made_of) else f"{source}:"
-    chosen = _chooser(asked, wing, user, before, after, pattern, prefix)
     rows, notes = _read_source(paths, made_of, settings)
+    seen = {r.memory_id for r in rows if may_forget is None or may_forget(r)}
+    asked, unclear = _full_ids(asked, seen, is_own=str(made_of) == _own_path())
+    notes += unclear
+    chosen = _chooser(asked, wing, user, before, after, pattern, prefix)
     in_source = {r.memory_id: r for r in rows}
     found = {r.memory_id: r for r in rows if chosen(r)}
     snapshots: dict[str, list[str]] = {}
+    earlier: dict[tuple[str, str], MemoryRecord] = {}
     for name in reversed(list_snapshots(paths)):
         for record in _snapshot_rows(paths.snapshots / name):
             key = record.memory_id
             if key in found or chosen(record):
                 found.setdefault(key, in_source.get(key, record))
                 snapshots.setdefault(key, []).append(name)
-    # Copies of one moment are told apart by nothing that lasts: they go with it.
-    digests = {digest for record in found.values() for digest in row_digests(record)}
-    found.update({r.memory_id: r for r in rows if not digests.isdisjoint(row_digests(r))})
+                earlier[key, record.content_hash] = record
+    # Copies are told apart by nothing that lasts: they go with it.
+    gone = bury(NOTHING_FORGOTTEN, found.values(), "", _own_rule(made_of))
+    found.update({r.memory_id: r for r in rows if gone.holds(r)})
     kept = sorted((r for r in found.values() if may_forget is None or may_forget(r)), key=_by_id)
     memories = tuple(
         PlannedMemory(r, (*_place(r, made_of, in_source), *snapshots.get(r.memory_id, ())))
@@ -178,8 +186,34 @@ def plan_forget(
     unknown = sorted((asked or frozenset[str]()) - {r.memory_id for r in kept})
     spec = None if made_of is None else getattr(made_of, "spec", str(made_of))
     return Plan(
-        paths.root, spec, memories, tuple(unknown), _count_summaries(paths, kept), tuple(notes)
-    )
+        paths.root, spec, memories, tuple(unknown), _count_summaries(paths, kept), tuple(notes),
+        _older_texts(kept, rows, earlier.values()),
+    )  # fmt: skip
+
+
+def _older_texts(
+    kept: Iterable[MemoryRecord], rows: Iterable[MemoryRecord], earlier: Iterable[MemoryRecord]
+) -> tuple[MemoryRecord, ...]:
+    """Return what snapshots hold of some memories, without what has another id by now."""
+    # Ids of Markdown move: what stands elsewhere in the source is another memory.
+    planned = {r.memory_id for r in kept}
+    others = {r.content for r in rows if r.memory_id not in planned}
+    return tuple(r for r in earlier if r.memory_id in planned and r.content not in others)
+
+
+def _full_ids(
+    asked: frozenset[str] | None, ids: set[str], *, is_own: bool
+) -> tuple[frozenset[str] | None, list[str]]:
+    """Return ids as recall shows them, own:17 for 17 and the reverse, and which are unclear."""
+    found, unclear = set[str](), list[str]()
+    for one in asked or ():
+        near = [i for i in ids if i.partition(":")[2] == one]
+        if is_own:
+            near = [number] if (number := one.removeprefix(own_store.OWN_PREFIX)) in ids else []
+        found.add(near[0] if len(near) == 1 and one not in ids else one)
+        if len(near) > 1 and one not in ids:
+            unclear.append(f"{one} may be {' or '.join(sorted(near))}: say which")
+    return None if asked is None else frozenset(found), unclear
 
 
 def _chooser(
@@ -286,8 +320,13 @@ def _place(
         return ()
     if record.memory_id.startswith(("-", "turn-")):
         return (TURNS,)
-    is_own = str(source) == _own_path() or record.memory_id.startswith(_OWN_PREFIX)
-    return (OWN,) if is_own else (SOURCE,)
+    return (OWN,) if _own_rule(source)(record) else (SOURCE,)
+
+
+def _own_rule(source: SourceName | str | None) -> Chooser:
+    """Return what says of a memory whether only noctuary writes it: own store and kept turns."""
+    is_whole = str(source) == _own_path()
+    return lambda record: is_whole or record.memory_id.startswith(OURS)
 
 
 def _count_summaries(paths: StorePaths, records: Sequence[MemoryRecord]) -> int:
@@ -361,7 +400,9 @@ def apply_forget(
         raise StoreError("no memory is in the plan: nothing was changed")
     make_directory(paths.root)
     with hold_lock(paths.root / FORGET_LOCK, _busy):
-        stones = hide(paths, records) if records else read_tombstones(paths.root)
+        stones = read_tombstones(paths.root)
+        if records:
+            stones = hide(paths, [*records, *plan.earlier], _own_rule(plan.source))
         removed, warnings = remove(plan, stones, from_source=from_source)
         fault = night() if night is not None and _is_built(paths) else None
         try:
@@ -395,10 +436,10 @@ def _describe(
     return Forgetting(False, said, None, removed, left, warnings)
 
 
-def hide(paths: StorePaths, records: Sequence[MemoryRecord]) -> Tombstones:
+def hide(paths: StorePaths, records: Iterable[MemoryRecord], is_own: Chooser) -> Tombstones:
     """Put the tombstones in place; every reader looks for them."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    write_tombstones(paths.root, bury(read_tombstones(paths.root), records, now))
+    write_tombstones(paths.root, bury(read_tombstones(paths.root), records, now, is_own))
     return read_tombstones(paths.root)
 
 
@@ -445,7 +486,9 @@ def _remove_ours(paths: StorePaths, stones: Tombstones) -> dict[str, int]:
 
 def _reads_own(paths: StorePaths, stones: Tombstones) -> bool:
     source = _find_source(paths, Settings.load(home=find_home()))
-    return str(source) == _own_path() or any(one.startswith(_OWN_PREFIX) for one in stones.ids)
+    return str(source) == _own_path() or any(
+        one.startswith(own_store.OWN_PREFIX) for one in stones.ids
+    )
 
 
 def _own_rows(stones: Tombstones, own: Path | None = None) -> list[MemoryRecord]:
@@ -470,13 +513,22 @@ def forget_again(root: Path, former: Tombstones, own: Path, *, is_of_own: bool) 
     with it. Nothing else may write to the store. The next night purges them.
     """
     kept = read_tombstones(root)
-    stones = Tombstones(kept.rows | former.rows, kept.ids | former.ids, kept.since or former.since)
+    stones = kept._replace(
+        rows=kept.rows | former.rows,
+        texts=kept.texts | former.texts,
+        ids=kept.ids | former.ids,
+        since=kept.since or former.since,
+        is_scanned=False,
+    )
     held = find_holding(StorePaths(root), stones)
-    prefix = "" if is_of_own else _OWN_PREFIX
+    prefix = "" if is_of_own else own_store.OWN_PREFIX
     back = [r._replace(memory_id=f"{prefix}{r.memory_id}") for r in _own_rows(stones, own)]
     back += [record for found in held.values() for record in found]
     if back:
-        stones = bury(stones, back, datetime.now(UTC).isoformat(timespec="seconds"))
+        # Known already: only their ids are to be hidden again.
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        ids = stones.ids | {record.memory_id for record in back}
+        stones = stones._replace(ids=ids, since=stones.since or now)
     if stones != kept:
         write_tombstones(root, stones)
     return len({record.memory_id for record in back} - kept.ids)
@@ -535,9 +587,17 @@ def finish_forget(paths: StorePaths, known: Sequence[MemoryRecord] = ()) -> Path
 def find_holding(paths: StorePaths, stones: Tombstones) -> dict[str, list[MemoryRecord]]:
     """Return the forgotten memories of every snapshot that holds one, or that cannot be read."""
     found: dict[str, list[MemoryRecord]] = {}
+    known: dict[tuple[str, str], bool] = {}  # snapshots hold mostly the same
+
+    def holds(record: MemoryRecord) -> bool:
+        key = record.memory_id, record.content_hash
+        if key not in known:
+            known[key] = stones.holds(record)
+        return known[key]
+
     for name in list_snapshots(paths):
         try:
-            rows = [r for r in _snapshot_rows(paths.snapshots / name) if stones.holds(r)]
+            rows = [r for r in _snapshot_rows(paths.snapshots / name) if holds(r)]
         except sqlite3.Error:
             found[name] = []  # nobody knows
             continue

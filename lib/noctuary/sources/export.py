@@ -242,7 +242,8 @@ def sift(
         reason = FORGOTTEN if is_forgotten else _find_made_sensitivity(first, record)
         if reason is not None:
             tally.sensitive[reason] += 1
-            tally.retracted += was_exported
+            # Another text may have had the id of a forgotten one, which went with its snapshots.
+            tally.retracted += was_exported and not is_forgotten
             continue
         tally.exported += 1
         tally.warnings.update(made.warnings)

@@ -36,7 +36,13 @@ from noctuary.sources.histories import (
     read_line,
 )
 from noctuary.sources.injected import is_tool_answer
-from noctuary.sources.projects import project_of
+from noctuary.sources.projects import (
+    PROJECT,
+    choose_wing,
+    known_projects,
+    project_of,
+    wing_in_settings,
+)
 from noctuary.sources.several import read_members
 from noctuary.sources.source import (
     IdKind,
@@ -126,6 +132,7 @@ class TurnsFile:
         self.directory = path.parent
         make_directory(path.parent)
         self.db = open_log(path, TURNS, "rwc", wait_s=wait_s)
+        self._wings: dict[str, str] = {}  # by folder
 
     def close(self) -> None:
         """Close the file."""
@@ -153,6 +160,14 @@ class TurnsFile:
     def keep_fact(self, name: str, value: str) -> None:
         """Remember a fact."""
         self.db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+
+    def wing_of(self, folder: str) -> str:
+        """Return the wing of a folder's project; a new project gets one and keeps it."""
+        if folder not in self._wings:
+            self._wings[folder], learnt = choose_wing(folder, known_projects(self.db))
+            for key, wing in learnt.items():
+                self.keep_fact(f"{PROJECT}{key}", wing)
+        return self._wings[folder]
 
     def turn(self, message: Message) -> tuple[int, bool]:
         """Return the number of a message's turn, made if it is new, and whether it is."""
@@ -430,9 +445,10 @@ class _Run:
         self.messages, self.touched, self.size_bytes = [], set(), 0
 
     def _keep(self, message: Message) -> None:
-        project = message.project or project_of(self.path.parent.name)
-        if self.settings.wings and self.context.folder:
-            project = project_of(self.context.folder, self.settings.wings)
+        project, folder = message.project or project_of(self.path.parent.name), self.context.folder
+        if folder and message.project == self.context.project:
+            named = wing_in_settings(folder, self.settings.wings)
+            project = named or self.turns.wing_of(folder) or project
         # What only its file tells of a line without either.
         session = message.session or self.path.stem
         message = message._replace(session=session, project=project)
@@ -468,7 +484,7 @@ class _Run:
         if number is None:
             number, is_new = self.turns.turn(message)
             self.report.turns += is_new and not vetted.is_secret
-            if self.settings.wings:
+            if self.context.folder:
                 self.turns.move(number, message.project)
         if self.turns.one("SELECT 1 FROM turns WHERE number = ? AND is_sensitive", number):
             return True
@@ -487,7 +503,7 @@ class _Run:
 # All transcripts at a path, as a night keeps them.
 
 TASK = "transcripts"
-READERS = 2  # raised where readers find more or less in a file: then all are read again
+READERS = 2  # raised where readers or projects find otherwise: then all are read again
 _UNMARKED = """
 SELECT number FROM turns WHERE NOT is_sensitive AND number > ? ORDER BY number LIMIT 1000
 """

@@ -34,13 +34,14 @@ from noctuary.sources.source import SUPERSEDES, RawRow
 from noctuary.text.secrets import find_fields_sensitivity
 from noctuary.text.tokens import is_stop_word, normalize, tokenize
 
+_MAX_DIGITS = 20  # of an id
 WAIT_S = 30.0  # for other writers, as clients of claude-memory wait
 
 
 class Similar(NamedTuple):
     """A memory of the own store that says nearly the same as a new one."""
 
-    id: int
+    id: int | str  # as recall shows it
     similarity: float  # share of all their words that both have, in (0, 1]; 1 for equal texts
     content: str
 
@@ -48,14 +49,14 @@ class Similar(NamedTuple):
 class Remembered(NamedTuple):
     """A memory that is on disk."""
 
-    id: int
+    id: int | str  # as recall shows it: 17, or "own:17" where a night reads several stores
     path: Path  # of the own store
     similar: tuple[Similar, ...]  # memories that say nearly the same, nearest first
     source: Path  # what such a night reads: the own store, or the file that lists it among others
     store: Path  # what a night on the own store writes, and recall reads
     # Whether a recall of that store finds it at once; before the first night nothing does.
     is_live: bool
-    supersedes: int | None
+    supersedes: int | str | None
     warnings: tuple[str, ...] = ()  # what did not work besides, as sentences
 
     def to_json(self) -> dict[str, Any]:
@@ -74,7 +75,7 @@ def remember(
     user: str | None = None,
     tags: Sequence[str] | str = (),
     importance: float = DEFAULT_IMPORTANCE,
-    supersedes: int | None = None,
+    supersedes: int | str | None = None,
     wait_s: float = WAIT_S,
 ) -> Remembered:
     """Keep a memory in the own store; it is on disk when this returns.
@@ -86,8 +87,8 @@ def remember(
         user: Whose memory it is; other named users never see it.
         tags: Words to find it by, as a list or comma-separated.
         importance: From 0 to 1.
-        supersedes: Id of the memory of the own store that it replaces, as of the next night. The
-            new one takes its wing and room where none are given.
+        supersedes: Id of the memory of the own store that it replaces, as of the next night: 17 or
+            "own:17". The new one takes its wing and room where none are given.
         wait_s: How long to wait for other writers, in seconds.
 
     Returns:
@@ -104,12 +105,36 @@ def remember(
     settings = Settings.load(home=home)
     record = _judge(_fields(text, wing, room, user, tags, importance), settings.corpus)
     path = home / OWN_FILE
-    key = _in_turn(path, wait_s, lambda db: _insert(db, record, supersedes))
-    similar, warnings = _find_similar(path, record, key, supersedes)
+    replaced = _read_key(supersedes)
+    key = _in_turn(path, wait_s, lambda db: _insert(db, record, replaced))
+    similar, warnings = _find_similar(path, record, key, replaced)
     source = find_night_source(home, settings)
     store = store_for_source(home, source)
     is_live = settings.live.enabled and StorePaths(store).current.is_file()
-    return Remembered(key, path, similar, source, store, is_live, supersedes, warnings)
+
+    def shown(number: int) -> int | str:
+        return number if source == path else f"{OWN_PREFIX}{number}"
+
+    near = tuple(Similar(shown(number), share, said) for number, share, said in similar)
+    older = None if replaced is None else shown(replaced)
+    return Remembered(shown(key), path, near, source, store, is_live, older, warnings)
+
+
+OWN_PREFIX = "own:"  # begins ids of the own store among several
+
+
+def _read_key(shown: int | str | None) -> int | None:
+    """Return the number of a memory of the own store, by an id that recall shows."""
+    if shown is None or isinstance(shown, int):
+        return shown
+    number = shown.strip().removeprefix(OWN_PREFIX)
+    if not (number.isascii() and number.isdecimal() and len(number) < _MAX_DIGITS):
+        raise MemoryRefusedError(
+            f"{shown!r} is no id of the own store, whose memories alone can be replaced: expected "
+            f"a number such as 17 or {OWN_PREFIX}17, as `noctuary remember` gave it; nothing was "
+            "kept"
+        )
+    return int(number)
 
 
 def find_night_source(home: Path, settings: Settings) -> Path:
@@ -473,7 +498,7 @@ def _plain(text: str) -> str:
 
 def _find_similar(
     path: Path, record: MemoryRecord, key: int, supersedes: int | None
-) -> tuple[tuple[Similar, ...], tuple[str, ...]]:
+) -> tuple[tuple[tuple[int, float, str], ...], tuple[str, ...]]:
     """Return the nearest memories that a recall with the same user and wing may see, and faults."""
     until_s, rows, faults = time.perf_counter() + _LOOK_S, dict[int, str](), ()
     try:
@@ -484,13 +509,13 @@ def _find_similar(
         faults = ("similar memories were not all looked for: the time was over",)
     rows.pop(supersedes or key, None)
     plain, words = _plain(record.content), frozenset(tokenize(record.content))
-    found = [Similar(k, _similarity(plain, words, text), text) for k, text in rows.items()]
-    near = sorted((one for one in found if one.similarity >= SIMILAR_AT_LEAST), key=_nearest)
+    found = [(k, _similarity(plain, words, text), text) for k, text in rows.items()]
+    near = sorted((one for one in found if one[1] >= SIMILAR_AT_LEAST), key=_nearest)
     return tuple(near[:_SIMILAR_AT_MOST]), faults
 
 
-def _nearest(one: Similar) -> tuple[float, int]:
-    return -one.similarity, -one.id
+def _nearest(one: tuple[int, float, str]) -> tuple[float, int]:
+    return -one[1], -one[0]
 
 
 def _similarity(plain: str, words: frozenset[str], text: str) -> float:

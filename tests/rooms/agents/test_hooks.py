@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from noctuary.agents import hooks
 from noctuary.agents.client import LIFETIME_S, Refusal, ping
 from noctuary.agents.hooks import (
     CAPTURE,
+    MAX_CANDIDATES,
     MAX_DEADLINE_S,
     MAX_FIELD_CHARS,
     MAX_MESSAGE_CHARS,
@@ -37,6 +39,7 @@ from noctuary.agents.hooks import (
 from noctuary.agents.state import COUNTERS, JOURNAL, EventCounters, read_counters, read_journal
 from noctuary.core.settings import TranscriptSettings
 from noctuary.recall.engine import Recaller
+from noctuary.sources.ingest import TurnsFile
 from noctuary.sources.injected import Line, cut_blocks, render_block
 from noctuary.text.marks import estimate_tokens
 from tests.support.hook_shapes import AGENTS, shape_faults
@@ -46,6 +49,7 @@ from tests.support.store import Store
 KEY = memory(17, "The spare key hangs in the pantry.", 0.9, wing="home", room="kitchen")
 BOILER = memory("t9", "Mira: The boiler shows error F22.", 0.4, session_id="old")
 DOG = memory(3, "The dog is called Pixel.", 0.6)
+MARKS = ("[0]", "[1]", "[2]", "[3]", "[17]", "[18]", "[t9]")
 
 
 def prompt(text: str = "where is the spare key?", **fields: Any) -> dict[str, Any]:
@@ -102,6 +106,19 @@ def test_a_named_wing_is_that_of_the_prompt_too(tmp_path: Path) -> None:
     assert world.asked[0]["wing"] == "house"
 
 
+def test_the_wing_of_a_prompt_is_the_one_that_turns_of_its_project_have(
+    plain_store: Store, tmp_path: Path
+) -> None:
+    folders = [tmp_path / owner / "mill" for owner in ("mona", "ben")]
+    with closing(TurnsFile(plain_store.paths.turns, wait_s=1.0)) as turns:
+        kept = [turns.wing_of(str(folder)) for folder in folders]
+    process = HookProcess("claude", str(plain_store.root), None, 0.0)
+    assert [process.wing_of(str(folder)) for folder in folders] == kept == ["mill", "ben/mill"]
+    process.wings = (f"{folders[1]}=wheel",)
+    assert process.wing_of(f"{folders[1]}/src") == "wheel"
+    assert HookProcess("claude", str(tmp_path), None, 0.0).wing_of("/srv/mill") == "mill"
+
+
 def test_a_memory_is_injected_once_per_session_until_its_text_changes() -> None:
     world = MemoryWorld()
     lost = {**KEY, "content": "The spare key is lost."}
@@ -113,6 +130,30 @@ def test_a_memory_is_injected_once_per_session_until_its_text_changes() -> None:
         world.result = answer(*found)
         text = ask(world, prompt(f"question {number}?", session_id=session))
         assert {mark for mark in ("[17]", "[3]", "[t9]") if mark in text} == shown
+
+
+def test_memories_that_say_the_same_take_one_place_and_the_next_ones_move_up() -> None:
+    world = MemoryWorld()
+    asked = "asked when the lease of the boat house in the north bay ends."
+    notes = [
+        memory(n, f"{how} the lease: the user {asked}", 0.9 - n / 100)
+        for n, how in enumerate(("Question on", "Inquiry about", "Asked about", "Query on"))
+    ]
+    lease = memory(17, "The lease of the boat house in the north bay ends on 3 June 2031.", 0.3)
+    other = memory(18, "The lease of the boat house in the south bay ends on 3 June 2031.", 0.2)
+    world.result = answer(*notes, lease, other, BOILER, DOG)
+    block = ask(world, prompt("when does the lease of the boat house end?"))
+    assert [mark for mark in MARKS if mark in block] == ["[0]", "[17]", "[18]"]
+    assert [(a["k"], a.get("dry_run")) for a in world.asked] == [(3, None), (MAX_CANDIDATES, True)]
+    # What is before the model already stands for its likes too.
+    assert ask(world, prompt("when does that lease end?")) == ""
+    world.result = answer(KEY, DOG)
+    ask(world, prompt(session_id="another"))
+    assert len(world.asked) == 5, "where all differ one recall is enough"
+    world.result = answer(KEY, {**KEY, "id": 18})
+    world.has_time = lambda: False
+    assert "[18]" not in ask(world, prompt(session_id="a third"))
+    assert len(world.asked) == 6, "behind the deadline nothing more is asked"
 
 
 def test_what_was_said_in_the_session_itself_is_not_repeated_until_it_compacts() -> None:

@@ -39,8 +39,9 @@ from noctuary.core.store import store_for_source
 from noctuary.sources.injected import is_tool_answer
 from noctuary.sources.own_store import OWN_FILE
 from noctuary.text.marks import visible
+from tests.rooms.sources.test_several import publish as publish_list
 from tests.support.lean import write_encoder
-from tests.support.live import Cache, publish_from
+from tests.support.live import Cache, make_cache, publish_from
 from tests.support.mcp import OWNERS, call, owned, read, refusal, text, values, with_client
 from tests.support.store import Store, memory, new_store, renumber
 from tests.support.terminal import H
@@ -104,6 +105,80 @@ def test_what_an_agent_remembers_its_next_recall_finds(home: Path) -> None:
             assert said in refused or "reads like a secret" in refused
 
     with_client(View(store.root, user="ana"), use)
+
+
+@pytest.mark.parametrize("is_one_of_several", [True, False])
+def test_remember_gives_the_id_that_all_others_take(
+    home: Path, tmp_path: Path, is_one_of_several: bool
+) -> None:
+    cache = make_cache(tmp_path / "memory.db", [{"content": "The ferry leaves at noon."}])
+    green, brown = (f"The bell of the old pier was cast in {c} bronze." for c in ("green", "brown"))
+    file, shown = remember(green).path, 1
+    if is_one_of_several:
+        file, shown = home / "noctuary.toml", "own:1"
+        file.write_text(f"[sources]\ncache = '{cache.path}'\n")
+    store = new_store(store_for_source(home, file))
+    if is_one_of_several:
+        publish_list(file, store)
+    else:
+        publish_from(Cache(file), store)
+
+    async def use(client: Client) -> None:
+        kept = await call(client, "remember", text=brown)
+        other = 2 if shown == 1 else "own:2"
+        assert (kept["id"], kept["similar"][0]["id"]) == (other, shown)
+        for spelled in (other, "own:2", 2, "2"):
+            live = await call(client, "get", id=spelled)
+            assert (live["id"], live["content"]) == (other, brown)
+            assert (await call(client, "why", query="bell", id=spelled))["id"] == other
+        for spelled in (1, "own:1"):
+            if is_one_of_several and spelled == 1:  # the ferry's too
+                assert "no memory '1'" in await refusal(client, "get", id=1)
+                plan = await call(client, "forget", ids=[1])
+                assert plan["warnings"] == ["1 may be cache:1 or own:1: say which"]
+                continue
+            assert (await call(client, "get", id=spelled))["id"] == shown
+            plan = await call(client, "forget", ids=[spelled])
+            assert [m["id"] for m in plan["memories"]] == [str(shown)]
+        newer = await call(client, "remember", text="The bell is red.", supersedes="own:1")
+        assert newer["supersedes"] == shown
+        again = await call(client, "remember", text="The bell is blue.", supersedes=1)
+        assert again["supersedes"] == shown
+        for wrong in ("cache:1", "own:x", "9" * 400):
+            assert "no id of the own store" in await refusal(
+                client, "remember", text="x", supersedes=wrong
+            )
+
+    with_client(View(store.root), use)
+
+
+def test_blank_arguments_are_absent(owned_store: Store) -> None:
+    async def ask(client: Client) -> None:
+        named = ("wing", "room", "category", "as_of")
+        plain = ids_of(await call(client, "recall", query="spare key"))
+        assert plain
+        for blank in ("", "  ", "null", "None", None):
+            blanks = dict.fromkeys((*named, "k", "explain"), blank)
+            answer = await call(client, "recall", query="spare key", **blanks)
+            assert (ids_of(answer), answer["warnings"]) == (plain, [])
+            (first, *_) = plain
+            asked = {"query": "spare key", "id": first, **dict.fromkeys((*named[:3], "k"), blank)}
+            assert (await call(client, "why", **asked))["stage"] == "returned"
+            assert await call(client, "context", query="key", wing=blank, budget_tokens=blank)
+            concept = "" if blank is not None else None
+            assert await call(client, "related", id=first, concept=concept, limit=blank)
+            plan = await call(client, "forget", ids=[first], token=blank)
+            assert not plan["forgotten"]
+            blanks = dict.fromkeys(("wing", "room", "tags", "importance", "supersedes"), blank)
+            assert await call(client, "remember", text=f"Gull {blank!r} sat on the pier.", **blanks)
+        assert await call(client, "remember", text="Gulls sleep on the pier.", tags=[])
+        assert "give either" in await refusal(client, "related", id="", concept=" ")
+
+    with_client(View(owned_store.root, user="ana"), ask)
+
+
+def ids_of(answer: dict[str, Any]) -> list[int | str]:
+    return [memory["id"] for memory in answer["memories"]]
 
 
 def test_a_server_of_another_store_says_that_its_recall_will_not_find_it(
@@ -350,7 +425,9 @@ def test_anything_asked_is_answered_or_refused_and_never_a_defect(
         for name in names:
             for arguments in ({"id": name}, {"concept": str(name)}):
                 result = await client.call_tool("related", arguments)
-                assert not result.is_error or " here" in text(result)
+                asked = str(name).strip().casefold()
+                said = "give either" if asked in ("", "null", "none", "undefined") else " here"
+                assert not result.is_error or said in text(result) or " here" in text(result)
             result = await client.call_tool("get", {"id": name})
             assert not result.is_error or "there is no memory" in text(result)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from noctuary.context.inject import ECHO_BYTES, MAX_BLOCK_CHARS, inject
+from noctuary.context.inject import ECHO_BYTES, MAX_BLOCK_CHARS, distinct, inject
 from noctuary.core.types import UNDATED_US
 from noctuary.recall.result import RecalledMemory, RecallResult
 from noctuary.sources.echo import CLOCK_OFFSET_US
@@ -48,6 +48,38 @@ def test_a_result_and_its_json_give_one_block(tmp_path: Path) -> None:
     assert done == inject(result.to_json())
     assert done.text.splitlines()[1:3] == [NOTE, f"- [17] 2026-03-01: {KEY}"]
     assert done[1:] == (1, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        (KEY, KEY, True),
+        (KEY, f"  {KEY.upper()}\n", True),
+        ("x", "x", True),
+        ("Lens query: Ada asked what lens the lamp takes.",
+         "Query about the lens: Ada asked what lens the lamp takes.", True),
+        ("The user asked when the lease of the lamp room ends.",
+         "The user wants to know: when does the lease of the lamp room end", True),
+        ("Linsenfrage: Ada fragte, welche Linse die Lampe braucht.",
+         "Linsenfrage: Ada fragt, welche Linse die Lampe braucht!", True),
+        ("用户问灯塔的镜片何时更换。", "用户问：灯塔的镜片何时更换？", True),
+        ("Ada asked where the spare lens is.", "The spare lens is here, says Ada.", False),
+        ("The port of the scale is 8080.", "The port of the scale is 8081.", False),
+        ("The west lamp has a lens of glass from the yard.",
+         "The east lamp has a lens of glass from the yard.", False),
+        ("Otter: the lens lies in the drawer of the chart table.",
+         "Heron: the lens lies in the drawer of the chart table.", False),
+        ("Olaf holds the key of the shed.", "Ruth holds the key of the shed.", False),
+        ("The key hangs in the pantry.", "The key hangs in the shed.", False),
+        ("", "The key hangs in the shed.", False),
+    ],
+)  # fmt: skip
+def test_memories_that_say_the_same_take_one_place(one: str, other: str, is_same: bool) -> None:
+    memories = [memory(1, one), memory(2, other)]
+    assert [m["id"] for m in distinct(memories)] == ([1] if is_same else [1, 2])
+    assert [m["id"] for m in distinct(memories[::-1])] == ([2] if is_same else [2, 1])
+    known = distinct(memories, is_known=lambda m: m["id"] == 2)
+    assert [m["id"] for m in known] == ([2] if is_same else [1, 2])
 
 
 def test_a_memory_below_the_bar_stays_out_and_all_do_where_the_answer_abstains(

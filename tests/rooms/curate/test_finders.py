@@ -167,7 +167,7 @@ def test_a_newer_memory_that_holds_the_older_supersedes_it() -> None:
     [
         (LINE.replace("12", "14"), "They differ in numbers."),
         (LINE.replace("dawn", "dawn in Lisbon"),
-         "They differ in a number, an identifier, a date or a name."),
+         "They differ in a number, an identifier, a date, a name or a kind of thing."),
     ],
 )  # fmt: skip
 def test_a_lookalike_is_left_alone_with_the_reason(newer: str, reason: str) -> None:

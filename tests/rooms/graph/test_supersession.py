@@ -582,8 +582,28 @@ DIFFERENT = [
     ("Went from Rome to Berlin", "Went from Rome to Paris"),
     ("User has kids.", "User has two kids."),
     ("吴杰明是我的下属，其教育背景是专科。", "吴杰明是我的下属，其兴趣爱好是模型制作。"),
+    ("The west pump starts at low tide", "The east pump starts at low tide"),
+    ("Dumps of the ledger run in staging at dawn", "Dumps of the ledger run in prod at dawn"),
+    ("Spare fuses lie in the upper drawer", "Spare fuses lie in the lower drawer"),
+    ("The port lamp needs a new lens", "The starboard lamp needs a new lens"),
+    ("Logs of the primary are kept a year", "Logs of the replica are kept a year"),
+    ("Read the source bucket with the old key", "Read the target bucket with the old key"),
+    ("Mittags wird die linke Kammer geleert", "Mittags wird die rechten Kammer geleert"),
+    ("Das nördliche Tor klemmt", "Das südliche Tor klemmt"),
+    ("El paquete llega el lunes por correo", "El paquete llega el jueves por correo"),
+    ("La porte de gauche grince", "La porte de droite grince"),
+    ("Северный склад открыт", "Южный склад открыт"),
+    ("钥匙在左边的抽屉", "钥匙在右边的抽屉"),
+    ("We feed the hens in winter", "We feed the hens in summer"),
+    ("Her mother likes plain yoghurt", "Her father likes plain yoghurt"),
+    ("The red bin goes out weekly", "The yellow bin goes out weekly"),
+    ("The second gauge reads low", "The last gauge reads low"),
+    ("Otter got another winch", "Heron got another winch"),
+    ("Open the valve before the test", "Open the valve after the test"),
 ]
 SAME = [
+    ("The tram runs north to the depot", "The tram runs to the depot, in the north"),
+    ("Logs go to production", "Logs go to prod"),
     ("User has kids.", "User has younger kids."),
     ("Likes hiking", "Enjoys hikes"),
     ("Talked to the bank on May 3rd, 2026", "The bank talk took place (2026-05-03)"),
@@ -599,12 +619,16 @@ ANOTHER_VALUE = [
     ("Production runs on Postgres 14.2", "Production runs on Postgres 16.3"),
     ("The office is in Berlin", "The office is in Munich"),
     ("Deploys run at nine", "Deploys run at ten"),
+    ("The shed is blue", "The shed is now green"),
+    ("The billing service is in staging", "The billing service is now in production"),
+    ("The manager is Ruth", "The manager is Olaf"),
 ]
 OTHER_SUBJECTS = [
     ("The port of server 3 is 8080", "The port of server 4 is 8080"),
     ("The bug is fixed in PR #12", "The bug is fixed in PR #13"),
     ("Anna is in Berlin", "Carla is in Berlin"),
     ("The rent is 900 euros", "The rent is 900 dollars"),
+    ("The inner door is blue", "The outer door is green"),
 ]
 
 

@@ -19,9 +19,16 @@ from noctuary import remember
 from noctuary.agents.mcp_view import View
 from noctuary.cli.store import examine
 from noctuary.core.errors import SourceEmptyError, StoreError, StoreLockedError
+from noctuary.core.settings import CorpusSettings
 from noctuary.core.store import StorePaths, store_for_source
-from noctuary.core.tombstones import read_tombstones, write_tombstones
-from noctuary.core.types import MemoryRecord
+from noctuary.core.tombstones import (
+    NOTHING_FORGOTTEN,
+    bury,
+    read_tombstones,
+    row_digests,
+    write_tombstones,
+)
+from noctuary.core.types import UNDATED_US, MemoryRecord
 from noctuary.recall.api import recall
 from noctuary.recall.replay import list_packets, replay
 from noctuary.snapshot import forget, scan
@@ -29,13 +36,13 @@ from noctuary.snapshot.forget import Forgetting, Plan, apply_forget, plan_forget
 from noctuary.snapshot.publish import list_snapshots, rollback
 from noctuary.sources import own_store
 from noctuary.sources.corpus import read_records
-from noctuary.sources.export import refuse_emptied
+from noctuary.sources.export import Tally, refuse_emptied, sift
 from noctuary.sources.source import open_source
 from tests.e2e.byte_scan import find_texts, pieces
 from tests.rooms.sources.test_several import publish as publish_list
 from tests.support import lean
 from tests.support.live import ROWS, Cache, age, make_cache, publish_from
-from tests.support.store import Store, memory, new_store
+from tests.support.store import Store, day_us, memory, new_store
 
 SECRET = "Zanzibarova keeps the Oxenholme ledger beneath the third floorboard."
 KEPT = ("The spare key hangs behind the blue door.", "Lunch is at noon in the canteen.")
@@ -577,6 +584,102 @@ def test_a_snapshot_of_a_reused_id_does_not_keep_it_unfinished(
 
     assert apply_forget(plan_forget(ids=[1]), night=night).is_gone
     assert found("another one") >= {1}
+
+
+ALPHA = "Alpha: the skipper's lamp hangs below the third stair. Nobody lights it before dusk."
+BRAVO = "Bravo: the winch was oiled by the yard."
+LOG = "log.md#entry"
+
+
+DAY = day_us(1)
+Place = tuple[Any, ...]  # id, text, date and user
+
+
+def placed(
+    memory_id: str, text: str, at_us: int | None = None, user: str | None = None
+) -> MemoryRecord:
+    moment = UNDATED_US if at_us is None else at_us
+    return memory(text, memory_id=memory_id, created_at_us=moment, user=user)
+
+
+def texts_of(store: Store) -> set[str]:
+    rows = read_records(store.paths.work / "corpus")
+    return {name for r in rows for name in ("Alpha", "Bravo", "Delta") if f"{name}:" in r.content}
+
+
+@pytest.mark.parametrize(
+    ("buried", "row", "is_held"),
+    [
+        ((LOG, ALPHA), (LOG, ALPHA), True),
+        ((LOG, ALPHA), ("log.md#entry-2", ALPHA), True),
+        ((LOG, ALPHA), ("old/log.md#entry", f"Old entries\n{ALPHA.upper()}", DAY), True),
+        ((LOG, ALPHA), (LOG, f"{ALPHA} Edited."), True),
+        ((LOG, ALPHA), (LOG, ALPHA.replace(" Nobody", " Everybody")), True),
+        ((LOG, ALPHA), ("log.md#entry-2", ALPHA.replace(" Nobody", " Everybody")), False),
+        ((LOG, ALPHA), (LOG, BRAVO), False),
+        ((LOG, ALPHA, DAY), (LOG, "Nobody lights it.", DAY), False),
+        ((LOG, "Lamp"), ("log.md#entry-2", "lamp\n"), True),
+        ((LOG, ALPHA), ("other.md#entry", ALPHA, None, "ben"), False),
+        (("7", ALPHA, DAY), ("7", BRAVO, DAY), False),
+        (("7", ALPHA, DAY), ("9", ALPHA, DAY), True),
+        (("7", ALPHA, DAY), ("7", ALPHA, 2 * DAY), True),
+        (("7", ALPHA, DAY), ("9", ALPHA, 2 * DAY), False),
+        (("cache:7", ALPHA, DAY), ("own:7", ALPHA, 3 * DAY), False),
+        (("own:7", ALPHA, DAY), ("own:7", BRAVO, DAY), True),
+        (("own:7", ALPHA, DAY), ("own:9", ALPHA, 2 * DAY), False),
+    ],
+)  # fmt: skip
+def test_a_tombstone_holds_a_text_and_what_is_noctuarys_own_by_its_place(
+    buried: Place, row: Place, is_held: bool, tmp_path: Path
+) -> None:
+    gone = bury(
+        NOTHING_FORGOTTEN, [placed(*buried)], "now", lambda r: r.memory_id.startswith("own:")
+    )
+    write_tombstones(tmp_path, gone)
+    kept = read_tombstones(tmp_path)
+    assert kept.holds(placed(*row)) is is_held
+    told = json.loads((tmp_path / "forgotten.json").read_text())
+    assert told["format"] == 2
+    assert "lamp" not in json.dumps(told).casefold()
+
+
+def test_tombstones_of_format_1_still_hold_a_place(tmp_path: Path) -> None:
+    rows = [*row_digests(placed(LOG, ALPHA))]
+    told: dict[str, Any] = {"format": 1, "rows": rows, "pending": None}
+    (tmp_path / "forgotten.json").write_text(json.dumps(told))
+    former = read_tombstones(tmp_path)
+    assert former.holds(placed(LOG, BRAVO))
+    assert former.holds(placed("log.md#entry-2", ALPHA))
+    write_tombstones(tmp_path, former)
+    assert read_tombstones(tmp_path).rows == former.rows
+
+
+def test_a_new_section_under_a_forgotten_heading_is_a_memory_and_the_text_stays_away(
+    home: Path, tmp_path: Path
+) -> None:
+    note = tmp_path / "notes" / "log.md"
+    note.parent.mkdir()
+    store = new_store(store_for_source(home, note.parent))
+
+    def night(*entries: str) -> None:
+        note.write_text("".join(f"# Log\n\n## Entry\n\n{text}\n\n" for text in entries))
+        publish_list(note.parent, store)
+
+    night(ALPHA, BRAVO)
+    assert apply_forget(
+        plan_forget(ids=["log.md#entry"]), night=lambda: night(ALPHA, BRAVO)
+    ).is_gone
+    night("Delta: a second compass came from the yard.", ALPHA, BRAVO)
+    assert texts_of(store) == {"Delta", "Bravo"}
+    with open_source(note.parent) as source:
+        tally, gone = Tally(), read_tombstones(store.root)
+        known = {"log.md#entry", "log.md#entry-1", "log.md#entry-2"}
+        how: dict[str, Any] = {"now_us": 10**15, "settings": CorpusSettings()}
+        assert len([*sift(source.rows(), tally, **how, previous_ids=known, forgotten=gone)]) == 2
+    assert (tally.sensitive["forgotten"], tally.retracted) == (1, 0)
+    night(BRAVO, "Alpha: nobody is skipper any more.", ALPHA)
+    assert texts_of(store) == {"Bravo", "Alpha"}
+    assert find_texts(home, [ALPHA]) == []
 
 
 def test_writing_tombstones_keeps_those_that_are_there(house: House) -> None:

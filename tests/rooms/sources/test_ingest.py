@@ -36,6 +36,7 @@ from noctuary.sources.ingest import (
     ingest_transcripts,
     next_number,
 )
+from noctuary.sources.projects import wing_of
 from tests.support.transcripts import (
     SAID,
     ClaudeSession,
@@ -577,3 +578,60 @@ def test_a_wing_that_is_named_later_moves_what_is_kept(
     named = TranscriptSettings(wings=("/home/me/shop=family",))
     ingest_transcripts(folder.file, folder.turns, named)
     assert {row.fields["wing"] for row in kept_rows(folder.turns)} == {"family"}
+
+
+def sessions_of_two_projects(folder: Folder, tmp_path: Path) -> list[str]:
+    """Two repositories of one name, with a session each; their folders."""
+    folders: list[str] = []
+    for owner in ("mona", "ben"):
+        place = tmp_path / owner / "mill"
+        (place / ".git").mkdir(parents=True)
+        remote = f'[remote "origin"]\n\turl = git@github.com:{owner}/mill.git\n'
+        (place / ".git/config").write_text(remote)
+        said = ClaudeSession(session=f"of-{owner}", cwd=str(place))
+        said.user(f"The {owner} wheel turns.")
+        write_session(folder.root / owner / "session.jsonl", said.lines)
+        folders.append(str(place))
+    return folders
+
+
+def wings_of(turns: Path) -> dict[str, str]:
+    return {str(r.fields["content"]).split()[2]: str(r.fields["wing"]) for r in kept_rows(turns)}
+
+
+def test_two_repositories_of_one_name_have_a_wing_each(folder: Folder, tmp_path: Path) -> None:
+    mona, ben = sessions_of_two_projects(folder, tmp_path)
+    folder.ingest()
+    apart = {"ben": "mill", "mona": "mona/mill"}  # in the order in which they were read
+    assert wings_of(folder.turns) == apart
+    assert [wing_of(place, folder.turns, 0.1) for place in (mona, ben)] == ["mona/mill", "mill"]
+    assert wing_of(str(tmp_path / "eve/mill"), folder.turns, 0.1) == "eve/mill"
+    before = folder.turns.read_bytes()
+    assert wing_of(str(tmp_path / "eve/mill"), tmp_path / "none.sqlite", 0.1) == "mill"
+    assert folder.turns.read_bytes() == before
+    folder.ingest(wings=(f"{mona}=wheel",))
+    assert wings_of(folder.turns) == {"ben": "mill", "mona": "wheel"}
+    folder.ingest()
+    assert wings_of(folder.turns) == apart
+
+
+def test_turns_of_before_are_moved_and_those_whose_transcripts_are_gone_stay(
+    folder: Folder, tmp_path: Path
+) -> None:
+    sessions_of_two_projects(folder, tmp_path)
+    lost = ClaudeSession(session="lost", cwd="/home/me/mill")
+    lost.user("The lost wheel turns.")
+    write_session(folder.file, lost.lines)
+    folder.ingest()
+    folder.file.unlink()
+    with closing(sqlite3.connect(folder.turns)) as db:
+        # As the version before left it.
+        db.execute("UPDATE turns SET wing = 'mill'")
+        db.execute("DELETE FROM facts WHERE name LIKE 'project:%'")
+        db.execute("UPDATE facts SET value = substr(value, 12) WHERE name = 'settings'")
+        db.commit()
+        numbers = db.execute("SELECT turn_id, number FROM turns ORDER BY 1").fetchall()
+    folder.ingest()
+    assert wings_of(folder.turns) == {"ben": "mill", "lost": "mill", "mona": "mona/mill"}
+    with closing(sqlite3.connect(folder.turns)) as db:
+        assert db.execute("SELECT turn_id, number FROM turns ORDER BY 1").fetchall() == numbers

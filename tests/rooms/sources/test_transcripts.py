@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -22,7 +23,13 @@ from noctuary.sources import transcripts as module
 from noctuary.sources.claude_code import read_claude
 from noctuary.sources.codex import is_codex, read_codex
 from noctuary.sources.injected import TAG, Line, render_block
-from noctuary.sources.projects import MAX_PROJECT_CHARS, project_of
+from noctuary.sources.projects import (
+    MAX_PROJECT_CHARS,
+    choose_wing,
+    find_project,
+    normalize_remote,
+    project_of,
+)
 from noctuary.sources.transcripts import (
     MAX_SKEW_US,
     FileContext,
@@ -488,6 +495,89 @@ def test_a_setting_names_the_wing_of_a_folder(folder: str, project: str) -> None
     assert (
         project_of(folder, ("/srv/shop=store", "/srv/shop/web/= front", "~nobody/x=y")) == project
     )
+
+
+SPELLINGS = (
+    "git@github.com:Mona/tidemill.git", "https://github.com/mona/tidemill",
+    "ssh://git@github.com:22/mona/tidemill.git/", "https://mona:word@GitHub.com/mona/tidemill.git",
+    "git://www.github.com/mona/tidemill", "ssh://git@ssh.github.com:443/mona/tidemill.git",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("url", SPELLINGS)
+def test_all_spellings_of_a_remote_are_one(url: str) -> None:
+    assert normalize_remote(url) == "github.com/mona/tidemill"
+
+
+@pytest.mark.parametrize(
+    ("url", "identity"),
+    [
+        ("git@forge.example:Mona/Mill", "forge.example/Mona/Mill"),
+        ("https://forge.example:8443/group/sub/mill.git", "forge.example/group/sub/mill"),
+        ("git@[::1]:mona/mill.git", "[::1]/mona/mill"),
+        ("/srv/git/mill.git", "/srv/git/mill"),
+        ("file:///srv/git/mill.git/", "/srv/git/mill"),
+        ("../mill.git", "/srv/mill"),
+    ],
+)
+def test_other_remotes_keep_what_tells_them_apart(url: str, identity: str) -> None:
+    assert normalize_remote(url, "/srv/clone") == identity
+
+
+@given(st.text())
+def test_any_remote_and_configuration_is_read_without_a_fault(text: str) -> None:
+    normalize_remote(text, "/srv")
+    assert find_project(text) == find_project(text)
+
+
+def clone(folder: Path, url: str = "", name: str = "origin") -> str:
+    (folder / ".git").mkdir(parents=True)
+    remote = (
+        f'[core]\n\tbare = false ; no\n[Remote "{name}"]\n\tURL = "{url}" # here\n' if url else ""
+    )
+    (folder / ".git/config").write_text(remote)
+    return str(folder)
+
+
+def test_a_project_is_its_remote_and_its_wing_stays(tmp_path: Path) -> None:
+    known: dict[str, str] = {}
+
+    def wing_of(folder: str) -> str:
+        wing, learnt = choose_wing(folder, known)
+        known.update(learnt)
+        return wing
+
+    mona = clone(tmp_path / "a/mill", SPELLINGS[0])
+    ben = clone(tmp_path / "b/mill", "https://github.com/ben/mill", name="upstream")
+    assert [wing_of(mona), wing_of(ben), wing_of(mona)] == ["mill", "ben/mill", "mill"]
+    assert wing_of(clone(tmp_path / "c/another-name", SPELLINGS[1])) == "mill", "one project"
+    worktree = tmp_path / "d/mill-fix"
+    worktree.mkdir(parents=True)
+    (worktree / ".git").write_text(f"gitdir: {ben}/.git/worktrees/fix\n")
+    assert wing_of(f"{worktree}/src") == "ben/mill"
+    shutil.rmtree(worktree)
+    assert wing_of(f"{worktree}/docs") == "ben/mill"
+    module = tmp_path / "a/mill/vendor/lib"
+    module.mkdir(parents=True)
+    (module / ".git").write_text("gitdir: ../../.git/modules/lib\n")
+    (tmp_path / "a/mill/.git/modules/lib").mkdir(parents=True)
+    (tmp_path / "a/mill/.git/modules/lib/config").write_text(
+        '[remote "origin"]\nurl = git@x.example:l/lib'
+    )
+    assert wing_of(str(module)) == "lib"
+    assert "x.example/l/lib" in known
+    # Without a remote it is the path, and a remote that comes later changes nothing.
+    plain = clone(tmp_path / "e/mill")
+    assert wing_of(plain) == "e/mill"
+    shutil.rmtree(plain)
+    assert wing_of(clone(Path(plain), "git@github.com:ada/mill.git")) == "e/mill"
+    # What is gone keeps its wing; another repository in its place is another project.
+    shutil.rmtree(mona)
+    assert [wing_of(mona), wing_of(f"{mona}/src/deep")] == ["mill", "mill"]
+    assert wing_of(clone(Path(mona), "git@github.com:eve/mill.git")) == "eve/mill"
+    assert wing_of("/nowhere/else/mill") == "else/mill"
+    assert wing_of("/nowhere/else/mill/") == "else/mill"
+    assert wing_of("") == ""
 
 
 @given(st.text())
