@@ -19,7 +19,7 @@ from noctuary.core.errors import NoctuaryError, PublishRefusedError, StoreError,
 from noctuary.core.files import remove_tree
 from noctuary.core.manifest import read_manifest
 from noctuary.core.store import StorePaths
-from noctuary.snapshot.publish import read_verdict, serving_id
+from noctuary.snapshot.publish import find_damage, read_verdict, serving_id
 from noctuary.text.marks import plural
 from noctuary.work.ledger import LEDGER, record_dagster
 from noctuary.work.lock import hold_lock
@@ -131,6 +131,8 @@ def run_night(site: Site, *, echo: bool = False, verbose: bool = False) -> Outco
             yield opened
 
     before = serving_id(site.paths)
+    if (damage := find_damage(site.paths)) is not None:
+        say(f"this night makes a new snapshot in its place: {damage}")
     definitions = build_definitions({"night": night})
     home = str(site.paths.dagster_home)
     with _records_at_leisure(), dg.DagsterInstance.from_config(home) as instance:

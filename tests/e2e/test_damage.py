@@ -16,6 +16,7 @@ import dagster as dg
 import pytest
 
 from noctuary.cli.store import examine
+from noctuary.core.store import ARRAYS_FILE
 from noctuary.work.ledger import find_faults, name_faults
 from noctuary_assets.night import Night
 from noctuary_pipelines.definitions import build_definitions
@@ -99,6 +100,19 @@ def test_one_damaged_file_is_made_again(small_night: FirstNight, tmp_path: Path)
         ran = run_night(bench.source, bench.store)
         assert ran.code == DONE, (name, how, ran.says)
         require_healed(bench, serving, " ".join(ran.report["said"]), name)
+
+
+def test_a_damaged_array_of_what_serves_is_said_and_made_again(
+    small_night: FirstNight, tmp_path: Path
+) -> None:
+    bench = small_night.bench.twin(tmp_path / "array")
+    damage(bench.paths.snapshots / bench.serving / ARRAYS_FILE, "middle")
+    before, ran = bench.serving, run_night(bench.source, bench.store)
+    assert (ran.code, ran.report["status"]) == (DONE, "published"), ran.says
+    assert bench.serving != before
+    assert f"{ARRAYS_FILE} has another checksum" in " ".join(ran.report["said"])
+    again = run_night(bench.source, bench.store)
+    assert (again.report["status"], again.report["said"]) == ("unchanged", []), again.says
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Callable
 
@@ -298,3 +299,24 @@ def test_every_room_says_what_it_is() -> None:
     for name, path in modules().items():
         init = path.with_name("__init__.py")
         assert init.is_file(), f"{path.parent} has no __init__.py ({name})"
+
+
+RAW_ROWS = {
+    "noctuary.core.tombstones": "opens the rows for every view, without what is being forgotten",
+    "noctuary.snapshot.forget": "searches them for what is being forgotten",
+    "noctuary.snapshot.checks": "judges a candidate, which is no view",
+    "noctuary.cli.exchange": "judges the files of somebody's export before they are a snapshot",
+    "noctuary.sources.echo": "keeps hashes of what a night exported, for the next one",
+}
+
+
+def test_whatever_shows_a_snapshot_opens_its_rows_without_what_is_being_forgotten() -> None:
+    found = {
+        name
+        for name, path in modules().items()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("connect_immutable")
+        if {"ROWS_FILE", "serving", "rows_file"}
+        & set(re.findall(r"\w+", ast.unparse(node.args[0])))
+    }
+    assert found == set(RAW_ROWS), "a view calls `open_rows`; what is none says here why"

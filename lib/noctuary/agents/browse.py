@@ -136,7 +136,7 @@ def _count(asked: Asked) -> int:
     return int(text)
 
 
-_ANSWERS: Mapping[str, Callable[[View, Asked], Fields]] = {
+ANSWERS: Mapping[str, Callable[[View, Asked], Fields]] = {
     "recall": _recall,
     "why": _why,
     "newest": _newest,
@@ -265,14 +265,14 @@ class PageServer(ThreadingTCPServer):
         try:
             if name == "report":
                 return self._show_report()
-            if name.removeprefix("api/") not in _ANSWERS or not name.startswith("api/"):
+            if name.removeprefix("api/") not in ANSWERS or not name.startswith("api/"):
                 return _say(HTTPStatus.NOT_FOUND, f"there is no {name!r} here")
             asked = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=8))
             for parameter, text in asked.items():
                 if len(text) > MAX_CHARS:
                     found = f"{parameter!r} has {len(text):,} characters; expected at most"
                     raise AskedWronglyError(f"{found} {MAX_CHARS:,}")
-            found = marked(_ANSWERS[name.removeprefix("api/")](self._view, asked))
+            found = marked(ANSWERS[name.removeprefix("api/")](self._view, asked))
             return Sent(HTTPStatus.OK, _JSON, json.dumps(found, ensure_ascii=False).encode())
         except UnknownItemError as error:
             return _say(HTTPStatus.NOT_FOUND, error)

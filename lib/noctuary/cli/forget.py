@@ -60,8 +60,9 @@ def forget(
     what is left. It cannot be undone. A source of somebody else keeps its rows unless you pass
     --from-source; no later night reads them.
 
-    Exit code 1 if nothing is selected, something is left or the night failed: then the memories
-    stay hidden, and the next night goes on. 4 while another process forgets.
+    Exit code 1 if nothing is selected, an id names no memory, something is left or the night
+    failed: then the memories stay hidden, and the next night goes on. 4 while another process
+    forgets.
     """  # noqa: D301 (click wants the control character)
     chosen = None if not ids and query is None else [*ids, *_asked(query, user, wing, store)]
     plan = plan_forget(
@@ -76,11 +77,14 @@ def forget(
     )
     if not do_apply:
         cli.tell(plan.to_json(), _plan_lines(plan), plan.notes)
+        if not plan.memories or plan.unknown:
+            sys.exit(cli.EXIT_FAILED)
         return
     _confirm(plan, is_sure=is_sure)
     done = apply_forget(plan, from_source=from_source, night=_night(plan))
-    cli.tell({**done.to_json(), "unknown": list(plan.unknown)}, [done.message], done.warnings)
-    if not done.is_gone:
+    warnings = [*done.warnings, *_unknown_lines(plan)]
+    cli.tell({**done.to_json(), "unknown": list(plan.unknown)}, [done.message], warnings)
+    if not done.is_gone or plan.unknown:
         sys.exit(cli.EXIT_FAILED)
 
 
@@ -109,12 +113,16 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
         yield f"    {', '.join([*homes, f'{len(snapshots)} snapshots'])}"
     if len(plan.memories) > _SHOWN:
         yield f"... and {len(plan.memories) - _SHOWN:,} more (--json shows all)"
-    if plan.unknown:
-        yield visible_line(f"no memory has the id {', '.join(plan.unknown)}")
+    yield from _unknown_lines(plan)
     yield (
         f"{len(plan.memories):,} memories of {plan.store.name} would be forgotten, and "
         f"{plan.summaries:,} summaries made again without them. Nothing is changed before --apply."
     )
+
+
+def _unknown_lines(plan: Plan) -> Iterator[str]:
+    if plan.unknown:
+        yield visible_line(f"no memory has the id {', '.join(plan.unknown)}")
 
 
 def _confirm(plan: Plan, *, is_sure: bool) -> None:

@@ -29,16 +29,15 @@ from noctuary.core.errors import NoctuaryError
 from noctuary.core.files import make_directory, private_umask, remove_tree
 from noctuary.core.manifest import read_pointer
 from noctuary.core.settings import CONFIG_FILE_NAME, Settings
-from noctuary.core.sqlite import connect_immutable
 from noctuary.core.store import (
     OWN_FILE,
-    ROWS_FILE,
     StorePaths,
     find_home,
     list_stores,
     require_moved,
     store_for_source,
 )
+from noctuary.core.tombstones import open_rows
 from noctuary.recall.api import recall
 from noctuary.recall.result import RecalledMemory
 from noctuary.sources.finders import Found, find_places, look_into
@@ -539,8 +538,7 @@ LIMIT ?
 def _find_question(store: StorePaths) -> tuple[str, RecalledMemory] | None:
     """Return a question about what the snapshot names, and its first answer; None for none."""
     try:
-        rows = store.snapshots / read_pointer(store).snapshot_id / ROWS_FILE
-        with closing(connect_immutable(rows)) as db:
+        with closing(open_rows(store.snapshots / read_pointer(store).snapshot_id)) as db:
             names = [str(name) for (name,) in db.execute(_NAMES, (_NAMES_TRIED,))]
             texts = [str(text) for (text,) in db.execute(_TEXTS, (_NAMES_TRIED,))]
         asked = [(f"What do I know about {name}?", name) for name in names]

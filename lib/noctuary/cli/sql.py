@@ -22,12 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.cli import main as cli
-from noctuary.core import store as layout
 from noctuary.core.errors import NoctuaryError
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.manifest import read_pointer
-from noctuary.core.sqlite import connect_immutable
 from noctuary.core.store import StorePaths
+from noctuary.core.tombstones import open_rows
 from noctuary.core.types import UNDATED_US
 from noctuary.graph.walk import OPEN_END_US, ROLES
 from noctuary.recall.candidates import Scope, build_mask
@@ -134,11 +133,15 @@ class SnapshotView:
         mask, _ = build_mask(Scope(user=user), self.reader.facets, self.reader.created_at_us)
         everything = np.ones(self.reader.count, dtype=np.bool_)
         self.seen = everything if user is None or mask is None else mask  # by position, shape (n,)
-        self.db = connect_immutable(self.reader.directory / layout.ROWS_FILE)
-        self.db.execute("PRAGMA temp_store = MEMORY")  # a sort never spills to disk
+        if (gone := self.reader.facets["user"].forgotten) is not None:
+            self.seen[gone] = False  # nobody sees them, the owner neither
+        forgotten = self.reader.forgotten.ids
+        self.db = open_rows(self.reader.directory, self.reader.forgotten)
         sees: dict[str, Callable[[Any], bool]] = {
             "sees": lambda position: bool(self.seen[position]),
-            "sees_id": lambda name: user is None or name in self._seen_ids,
+            "sees_id": lambda name: (
+                name not in forgotten if user is None else name in self._seen_ids
+            ),
             "sees_concept": lambda ordinal: bool(self.seen_concepts[ordinal]),
         }
         for name, function in sees.items():
@@ -155,7 +158,7 @@ class SnapshotView:
     @cached_property
     def memory_ids(self) -> NDArray[np.object_]:
         """By position."""
-        return np.array(self._column("memory_id", "memories", "position"), object)
+        return np.array(self._column("memory_id", "main.memories", "position"), object)
 
     @cached_property
     def concept_ids(self) -> NDArray[np.object_]:
@@ -169,7 +172,7 @@ class SnapshotView:
     @cached_property
     def seen_concepts(self) -> NDArray[np.bool_]:
         """Concepts whose every mention (it may have given the name) may be seen, shape (C,)."""
-        if self.user is None:
+        if self.user is None and self.seen.all():
             return np.ones(self.manifest.counts["concepts"], dtype=np.bool_)
         starts = self.reader.mentions.indptr
         hidden = ~self.seen[self.reader.mentions.positions]

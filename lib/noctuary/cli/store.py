@@ -35,9 +35,9 @@ from noctuary.core.manifest import (
     read_pointer,
 )
 from noctuary.core.settings import Settings
-from noctuary.core.sqlite import connect_immutable, open_foreign, open_log
+from noctuary.core.sqlite import open_foreign, open_log
 from noctuary.core.store import StorePaths, find_home
-from noctuary.core.tombstones import read_tombstones
+from noctuary.core.tombstones import open_rows, read_tombstones
 from noctuary.core.types import NOTHING
 from noctuary.embed.fingerprint import EncoderFingerprint, require_same
 from noctuary.embed.tiers import TableHome, connect
@@ -85,7 +85,7 @@ def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
 def read_status(paths: StorePaths) -> dict[str, Any]:
     """Return the state of a store as plain values."""
     pointer, manifest = _read_serving(paths)
-    rows_file = paths.snapshots / pointer.snapshot_id / layout.ROWS_FILE
+    snapshot = paths.snapshots / pointer.snapshot_id
     return {
         "home": str(find_home()),
         "store": str(paths.root),
@@ -98,8 +98,8 @@ def read_status(paths: StorePaths) -> dict[str, Any]:
         "source": manifest.source,
         "encoder": manifest.encoder,
         "counts": manifest.counts,
-        "archived": _count_archived(paths, rows_file),
-        "wings": wing_counts(rows_file),
+        "archived": _count_archived(paths, snapshot),
+        "wings": wing_counts(snapshot),
         "snapshot_bytes": _size(manifest),
         "store_bytes": tree_bytes(paths.root),
     }
@@ -125,29 +125,29 @@ def age_hours(iso: str) -> float:
     return max((datetime.now(UTC) - datetime.fromisoformat(iso)).total_seconds() / _HOUR_S, 0.0)
 
 
-def _count_archived(paths: StorePaths, rows_file: Path) -> int | None:
+def _count_archived(paths: StorePaths, snapshot: Path) -> int | None:
     """Return how many memories of a snapshot the archive hides now; None where it is unreadable."""
     archive = ArchiveReader(paths.archive)
     if archive.warning is not None:
         return None
     if not archive.applied_plans_at(None):
         return 0
-    known = dict(_ask_rows(rows_file, "SELECT memory_id, content_hash FROM memories"))
+    known = dict(_ask_rows(snapshot, "SELECT memory_id, content_hash FROM memories"))
     return len(archive.hidden_in(lambda ids: {i: known[i] for i in ids if i in known}))
 
 
-def wing_counts(rows_file: Path) -> dict[str, int]:
+def wing_counts(snapshot: Path) -> dict[str, int]:
     """Return the exact number of memories of every wing of a snapshot, largest first."""
-    return dict(_ask_rows(rows_file, _WINGS))
+    return dict(_ask_rows(snapshot, _WINGS))
 
 
-def _ask_rows(rows_file: Path, sql: str) -> list[tuple[str, Any]]:
+def _ask_rows(snapshot: Path, sql: str) -> list[tuple[str, Any]]:
     try:
-        with closing(connect_immutable(rows_file)) as rows:
+        with closing(open_rows(snapshot)) as rows:
             return rows.execute(sql).fetchall()
     except sqlite3.Error as error:
         raise errors.SnapshotCorruptError(
-            f"{rows_file.name} cannot be read: {error}; run `noctuary doctor`"
+            f"{layout.ROWS_FILE} cannot be read: {error}; run `noctuary doctor`"
         ) from error
 
 

@@ -35,8 +35,8 @@ from noctuary.core import store as layout
 from noctuary.core.files import hash_json, read_array
 from noctuary.core.manifest import Manifest, quick_check, read_manifest, read_pointer
 from noctuary.core.settings import CompactionSettings
-from noctuary.core.sqlite import connect_immutable
 from noctuary.core.store import StorePaths
+from noctuary.core.tombstones import open_rows
 from noctuary.core.types import SILENT, UNDATED_US, Progress
 from noctuary.embed.fingerprint import EncoderFingerprint, require_same
 from noctuary.embed.lean import HEADER_FILE, LeanEncoder
@@ -515,7 +515,7 @@ def plan_store(paths: StorePaths, rules: ArchiveRules, progress: Progress = SILE
             warning = NOT_COUNTED.format(usage.warning)
             return Plan(snapshot_id, UNDATED_US, rules, warning=warning)
         archive, encoding = ArchiveReader(paths.archive), _encoding(paths, directory, manifest)
-        with closing(connect_immutable(directory / layout.ROWS_FILE)) as db:
+        with closing(open_rows(directory)) as db:
             started = time.perf_counter()
             hidden = archive.hidden_in(partial(_look_up, db, "content_hash"))
             candidates, scan = find_candidates(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +14,8 @@ from noctuary.core import formats
 from noctuary.core.errors import StoreError
 from noctuary.core.files import hash_text, write_json
 from noctuary.core.foreign_json import parse_json
+from noctuary.core.sqlite import connect_immutable
+from noctuary.core.store import ROWS_FILE
 from noctuary.core.types import MemoryRecord
 
 TOMBSTONES_FILE = "forgotten.json"  # below a store
@@ -202,3 +206,53 @@ def bury(
         ids=stones.ids | {record.memory_id for record in known},
         since=stones.since or since,
     )
+
+
+# The rows of a snapshot as every view reads them: a forgotten memory is still in the file until the
+# next night, and stands in no table of this connection.
+
+_SHOWN = {
+    "memories": "position NOT IN hidden",
+    "summaries": "summary_id NOT IN (SELECT summary_id FROM main.summary_sources "
+    "WHERE position IN hidden)",
+    "summary_sources": "summary_id NOT IN (SELECT summary_id FROM main.summary_sources "
+    "WHERE position IN hidden)",
+    "supersessions": "older NOT IN hidden AND newer NOT IN hidden AND head NOT IN hidden AND "
+    "evidence_position NOT IN hidden",
+    # One that others state as well stays; who may see which statement is told by each view.
+    "concept_edges": "evidence = '[]' OR EXISTS (SELECT 1 FROM json_each(evidence) j "
+    "WHERE json_extract(j.value, '$[0]') NOT IN hidden)",
+}
+
+
+def open_rows(
+    directory: Path, stones: Tombstones | None = None, *, check_same_thread: bool = True
+) -> sqlite3.Connection:
+    """Open the rows of a snapshot of a store, without what is being forgotten.
+
+    Args:
+        directory: The snapshot, two levels below its store.
+        stones: What the store has forgotten; None reads it.
+        check_same_thread: As `sqlite3.connect` has it.
+
+    Raises:
+        StoreError: The tombstones cannot be read.
+    """
+    gone = read_tombstones(directory.parents[1]) if stones is None else stones
+    db = connect_immutable(directory / ROWS_FILE, check_same_thread=check_same_thread)
+    db.execute("PRAGMA temp_store = MEMORY")  # a sort never spills to disk
+    if not gone.ids:
+        return db
+    try:
+        db.execute("CREATE TEMP TABLE hidden (position INTEGER PRIMARY KEY)")
+        forgotten = "SELECT position FROM main.memories WHERE memory_id IN"
+        ids = json.dumps(sorted(gone.ids))
+        db.execute(f"INSERT INTO hidden {forgotten} (SELECT value FROM json_each(?))", (ids,))
+        db.commit()
+        for table, shown in _SHOWN.items():
+            # A view of this name comes before the table, in every statement.
+            db.execute(f"CREATE TEMP VIEW {table} AS SELECT * FROM main.{table} WHERE {shown}")
+    except BaseException:
+        db.close()
+        raise
+    return db

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from noctuary.core.errors import ConfigError, CurationRefusedError
 from noctuary.core.files import hash_text, replacement
-from noctuary.core.tombstones import Tombstones
+from noctuary.core.tombstones import Tombstones, read_tombstones
 from noctuary.core.types import MemoryRecord
 from noctuary.curate.finders import fields_of
 from noctuary.curate.proposals import (
@@ -94,11 +94,13 @@ def read_proposed(work: Path) -> ProposalTable:
     """Return what the last night proposed, with the texts: for people, and for other sources."""
     table = read_proposals(work / PROPOSALS)
     hashes = {t.memory_id: t.text_hash for p in table.proposals for t in p.targets}
+    gone = read_tombstones(work.parent)
     texts = {
         record.memory_id: record.content
         for batch in iter_records(work / "corpus")
         for record in batch
         if record.memory_id in hashes and hash_text(record.content) == hashes[record.memory_id]
+        if not gone.holds(record)
     }
     source = read_report(work / "corpus").identity.location
     return table._replace(source=source, text_of=texts)

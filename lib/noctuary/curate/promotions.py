@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from noctuary.compact.clusters import write_rows
 from noctuary.core.files import replacement
+from noctuary.core.tombstones import read_tombstones
 from noctuary.core.types import SILENT, UNDATED_US, MemoryRecord, Progress
 from noctuary.curate.proposals import NOTES, open_noted
 from noctuary.curate.signals import (
@@ -458,7 +459,8 @@ def list_promotions(
 ) -> dict[str, Any]:
     """Return what the last night proposed to a user (None is nobody, never everybody), as JSON."""
     table = read_table(work / PROMOTIONS)
-    own = [row for row in table.rows if row["user"] == user]
+    gone = read_tombstones(work.parent).ids  # hidden until the night that makes the table again
+    own = [row for row in table.rows if row["user"] == user and row["turn_id"] not in gone]
     wanted = [row for row in own if with_left or row["decision"] == PROPOSE]
     chosen = sorted(wanted, key=_best_first)[:limit]
     hashes = {row["turn_id"]: row["content_hash"] for row in chosen}

@@ -108,7 +108,7 @@ class _Rows:
         if fields is None:
             return MISSING
         raw = RawRow(locator=f"id {row_id}", key=row_id, fields=fields)
-        if find_sensitivity(raw) is not None:
+        if find_sensitivity(raw, self._settings.max_content_bytes) is not None:
             return UNFIT
         now_us = time.time_ns() // 1000
         verdict = normalize(raw, position=0, now_us=now_us, settings=self._settings)

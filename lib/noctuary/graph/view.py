@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from noctuary.core import store as layout
 from noctuary.core.files import group_arrays, read_arrays
 from noctuary.core.foreign_json import parse_json
-from noctuary.core.sqlite import connect_immutable
+from noctuary.core.tombstones import open_rows
 from noctuary.core.types import UNDATED_US
 from noctuary.graph.fold import fold_name
 from noctuary.graph.walk import OPEN_END_US, ROLES
@@ -47,11 +47,14 @@ def open_graph(
     `as_of_us` is a moment of valid time, `known_at_us` of transaction time, None for now.
     """
     arrays = read_arrays(directory / layout.ARRAYS_FILE)
-    with closing(connect_immutable(directory / layout.ROWS_FILE)) as rows:
+    with closing(open_rows(directory)) as rows:
         seen = np.ones(created_at_us.size, np.bool_) if allowed is None else allowed
         if known_at_us is not None:
-            written = rows.execute("SELECT updated_at_us FROM memories ORDER BY position")
-            seen = seen & _by(np.array(written.fetchall(), np.int64)[:, 0], known_at_us)
+            written = np.full(created_at_us.size, OPEN_END_US, np.int64)  # hidden: not yet
+            held = rows.execute("SELECT position, updated_at_us FROM memories").fetchall()
+            positions, moments = np.array(held, np.int64).reshape(-1, 2).T
+            written[positions] = moments
+            seen = seen & _by(written, known_at_us)
         yield GraphSource(
             rows=rows,
             mentions=group_arrays(arrays, "mentions"),

@@ -5,15 +5,18 @@ It answers, with warnings, whatever state the store is in.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from noctuary.core.errors import EncoderError, SnapshotMissingError, StoreError
+from noctuary.core.errors import EncoderError, NoctuaryError, SnapshotMissingError, StoreError
+from noctuary.core.manifest import full_check
 from noctuary.core.settings import Settings
 from noctuary.core.store import StorePaths, find_home, find_store, last_night_hours
 from noctuary.core.tombstones import FileStamp, stamp_of_tombstones
@@ -25,7 +28,7 @@ from noctuary.recall.profile import (
     read_store_profiles,
     resolve_for_recall,
 )
-from noctuary.recall.reader import open_serving
+from noctuary.recall.reader import SnapshotReader, open_serving
 from noctuary.recall.result import RecallResult, RecallWarning
 from noctuary.usage.access_log import append_retrievals
 
@@ -217,11 +220,14 @@ def find_serving(store: str | Path | None) -> tuple[Recaller, list[RecallWarning
         known = _pinned.get(directory)
         if known is None or known.stamps != stamps:
             known = _pinned[directory] = _pin(directory, stamps)
+        else:
+            _check_in_background(known.recaller.reader)
         _pinned.move_to_end(directory)
         while len(_pinned) > STORES_PINNED:
             # Its files close when the last recall over it ends.
             _pinned.popitem(last=False)
-    return known.recaller, [*warnings, *known.warnings]
+        altered = _checked.get(known.recaller.reader.directory, ())
+        return known.recaller, [*warnings, *known.warnings, *altered]
 
 
 def _pin(directory: Path, stamps: tuple[FileStamp, FileStamp]) -> _Pinned:
@@ -232,6 +238,30 @@ def _pin(directory: Path, stamps: tuple[FileStamp, FileStamp]) -> _Pinned:
         warnings.append(RecallWarning("snapshot_fallback", message))
     recaller = Recaller(paths, opened.reader, opened.snapshot_id, may_warm=True)
     return _Pinned(recaller, stamps, warnings)
+
+
+# Opening a snapshot looks at sizes alone. A process that asks a second time is no hook's: it reads
+# every byte once, beside its answers, because an array with a flipped bit ranks otherwise.
+_checked: dict[Path, list[RecallWarning]] = {}  # by snapshot; guarded by `_pinning`
+
+
+def _check_in_background(reader: SnapshotReader) -> None:
+    found: list[RecallWarning] = []
+    if _checked.setdefault(reader.directory, found) is not found:
+        return
+    directory, manifest = reader.directory, reader.manifest
+
+    def check() -> None:
+        with suppress(AttributeError, OSError):  # Linux alone gives a thread its own priority
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+        try:
+            full_check(directory, manifest)
+        except (NoctuaryError, OSError) as error:
+            if directory.is_dir():  # else a newer night has removed it
+                message = f"memories may rank wrongly or be missing: {error}"
+                found.append(RecallWarning("snapshot_altered", message))
+
+    threading.Thread(target=check, name="noctuary-check", daemon=True).start()
 
 
 def staleness(paths: StorePaths, limit_hours: float) -> list[RecallWarning]:

@@ -23,9 +23,8 @@ from noctuary.core.errors import (
 from noctuary.core.files import group_arrays, read_array, read_arrays
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.manifest import Manifest, Pointer, quick_check, read_manifest, read_pointer
-from noctuary.core.sqlite import connect_immutable
 from noctuary.core.store import OWN_FILE, StorePaths, is_snapshot_id
-from noctuary.core.tombstones import read_tombstones
+from noctuary.core.tombstones import open_rows, read_tombstones
 from noctuary.core.types import DAMAGED_TEXT, published_text, summary_id
 from noctuary.graph.sessions import Posting, SessionArrays
 from noctuary.graph.walk import (
@@ -150,7 +149,9 @@ class SnapshotReader:
         self.id_kind = manifest.id_kind
         self._lock = threading.Lock()
         self._words: dict[tuple[str, str], tuple[Any, ...] | None] = {}
-        self._rows = connect_immutable(directory / layout.ROWS_FILE, check_same_thread=False)
+        # Of the store that the snapshot, or a candidate, lies in.
+        self.forgotten = read_tombstones(directory.parents[1])
+        self._rows = open_rows(directory, self.forgotten, check_same_thread=False)
         # A connection that has run a statement refers to itself: its file would stay open until
         # the collector comes by.
         weakref.finalize(self, self._rows.close).atexit = False
@@ -188,10 +189,8 @@ class SnapshotReader:
 
             shares = ShareArrays(parse_json(meta[layout.SHARED_WITH]), **held)
             self.facets["user"] = self.facets["user"]._replace(shared=shares.by_reader(self.count))
-        # Of the store that the snapshot, or a candidate, lies in.
-        self.forgotten = read_tombstones(directory.parents[1])
-        if places := self.positions_of(self.forgotten.ids):
-            positions = np.array(sorted(places.values()), dtype=np.int64)
+        if self.forgotten.ids and (gone := self._query("SELECT position FROM temp.hidden")):
+            positions = np.array([position for (position,) in gone], dtype=np.int64)
             self.facets["user"] = self.facets["user"]._replace(forgotten=positions)
         ranking, calibration = self._text(layout.RANKING_FILE), self._text(layout.ABSTENTION_FILE)
         # What the evaluation adopted for this snapshot, and the night's thresholds for abstaining.
@@ -367,7 +366,7 @@ class SnapshotReader:
     def summaries(self) -> Summaries:
         """The accepted summaries; ValueError if their arrays do not line up."""
         arrays = SummaryArrays(**group_arrays(self._arrays, "summary"))
-        ids = self._query("SELECT summary_id FROM summaries ORDER BY ordinal")
+        ids = self._query("SELECT summary_id FROM main.summaries ORDER BY ordinal")
         return Summaries(self.count, arrays, self.compaction_plans, [i for (i,) in ids])
 
     @shared

@@ -356,6 +356,7 @@ def _count_summaries(paths: StorePaths, records: Sequence[MemoryRecord]) -> int:
 
 FORGET_LOCK = "forget.lock"  # held while a plan is carried out: nights leave the proof to it
 RECEIPTS = "receipts"
+_REPLACED = "home/.replaced-"  # how a receipt names what a restore moved aside
 _DRAFT = "unfinished.json"
 
 
@@ -427,12 +428,21 @@ def _describe(
 ) -> Forgetting:  # fmt: skip
     what = "1 memory" if count == 1 else f"{count:,} memories"
     if done is not None:
-        limits = tell_limits(read_receipts(paths)[-1][1])
-        said = f"{what} forgotten: no byte is left; the receipt is {done}"
-        return Forgetting(True, said, done, removed, (), (*warnings, *limits))
+        receipt = read_receipts(paths)[-1][1]
+        rest = tuple(_tell_rest(paths, receipt))
+        where = "in this store" if receipt.get("yours") or receipt.get("elsewhere") else ""
+        said = " ".join(f"{what} forgotten: no byte is left {where}".split())
+        said += f"; the receipt is {done}"
+        return Forgetting(True, said, done, removed, (), (*warnings, *rest))
     left = tuple(str(one[0]) for one in read_draft(paths).get("left", ()))
     said = f"{what} hidden from every recall, and not purged yet: "
     said += f"{', '.join(left)} still hold something of it" if left else "the next night does it"
+    if aside := sorted({name.split("/")[1] for name in left if name.startswith(_REPLACED)}):
+        folders = " ".join(str(find_home() / name) for name in aside)
+        said += (
+            f". A restore moved the former state aside: remove {folders}, then "
+            "`noctuary forget --apply`"
+        )
     return Forgetting(False, said, None, removed, left, warnings)
 
 
@@ -631,16 +641,12 @@ def prove(
         return not is_below(path, no_words)
 
     found = [*scan_files(paths.root, finder, lambda path: is_below(path, going), has_words)]
-    home = find_home()
-    ours = (*sorted(home.glob(f"{own_store.OWN_FILE}*")), home / "hooks", *home.glob("*.toml"))
-    for path in ours:
-        for one in scan_files(path, finder, lambda _: False):
-            found.append(one._replace(name=f"home/{path.name if path.is_dir() else one.name}"))
+    found += _scan_home(paths, finder)
     elsewhere = [
-        store.name for store in list_stores(home)
-        if store != paths.root and any(one.hits for one in _scan_serving(store, finder))
+        store.name for store in _other_stores(paths)
+        if any(one.hits for one in _scan_other(store, finder))
     ]  # fmt: skip
-    mine = ("profiles.toml", "merges.toml", "home/noctuary.toml")
+    mine = ("profiles.toml", "merges.toml", *(f"home/{name}" for name in _OWNERS))
     texts = {memory_id for memory_id, _ in records}
     return {
         "format": formats.RECEIPT.version,
@@ -669,12 +675,47 @@ def prove(
     }
 
 
-def _scan_serving(store: Path, finder: Finder) -> Iterator[Scanned]:
-    """Look into the rows of another store's serving snapshot."""
+# Files of the home that the owner writes: named where they hold it, and left to them.
+_OWNERS = ("noctuary.toml", "queries.jsonl", "adversarial.jsonl", "qrels.jsonl")
+
+
+def _scan_home(paths: StorePaths, finder: Finder) -> Iterator[Scanned]:
+    """Look into every file of the home that is in no store, also into what a restore replaced."""
+    home = find_home()
+    stores = {paths.root, *_other_stores(paths)}
+    for path in sorted(home.iterdir()) if home.is_dir() else ():
+        if path in stores:
+            continue
+        # A former state of a store holds other memories too, and their rare words.
+        for one in scan_files(path, finder, lambda _: False, lambda p: p.parent == home):
+            below = "" if path.is_file() else f"{path.name}/"
+            yield one._replace(name=f"home/{below}{one.name}")
+
+
+def _other_stores(paths: StorePaths) -> list[Path]:
+    """Return the other stores of the home, those without a snapshot as well."""
+    begun = {path.parent for name in ("CURRENT", "work") for path in find_home().glob(f"*/{name}")}
+    return sorted(path for path in begun - {paths.root} if not path.name.startswith("."))
+
+
+def _scan_other(store: Path, finder: Finder) -> Iterator[Scanned]:
+    """Look into what another store serves, and into what it keeps besides."""
     other = StorePaths(store)
-    yield from scan_files(
-        other.snapshots / str(serving_id(other)) / ROWS_FILE, finder, lambda path: not path.exists()
-    )
+    served = other.snapshots / str(serving_id(other)) / ROWS_FILE
+    for path in (served, other.turns, other.archive, other.queries, other.replays):
+        yield from scan_files(path, finder, lambda path: not path.exists(), lambda _: False)
+
+
+def _tell_rest(paths: StorePaths, receipt: Mapping[str, Any]) -> Iterator[str]:
+    """Say what still holds it that is not this store's, and what to do."""
+    if names := ", ".join(map(str, receipt.get("yours", ()))):
+        yield f"{names} still holds something of it: the file is yours, so edit it"
+    for name in receipt.get("elsewhere", ()):
+        yield (
+            f"the store {name} still holds it: `noctuary forget --store {find_home() / str(name)} "
+            "--query ...` finds it there"
+        )
+    yield from tell_limits(receipt)
 
 
 def _stretches(paths: StorePaths, name: str, rows: Iterable[MemoryRecord]) -> Iterator[bytes]:

@@ -15,6 +15,7 @@ from noctuary.core.errors import (
     PublishRefusedError,
     SnapshotCorruptError,
     SnapshotMissingError,
+    SnapshotOutdatedError,
     StoreError,
 )
 from noctuary.core.files import (
@@ -131,6 +132,18 @@ def serving_manifest(paths: StorePaths) -> Manifest | None:
     # Every byte: a damaged snapshot must not count as serving, or no night would replace it.
     manifest = read_intact(paths.snapshots / pointer.snapshot_id)
     return manifest if manifest is not None and manifest.digest == pointer.digest else None
+
+
+def find_damage(paths: StorePaths) -> str | None:
+    """Return what is damaged of the snapshot that serves; None where nothing is, or none serves."""
+    try:
+        directory = paths.snapshots / read_pointer(paths).snapshot_id
+        full_check(directory, read_manifest(directory))
+    except (SnapshotMissingError, SnapshotOutdatedError):
+        return None
+    except SnapshotCorruptError as error:
+        return str(error)
+    return None
 
 
 def serves(paths: StorePaths, digest: str) -> bool:

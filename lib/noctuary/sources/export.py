@@ -41,7 +41,14 @@ from noctuary.sources.corpus import (
     record_row,
     turn_row,
 )
-from noctuary.sources.normalize import FORGOTTEN, SHARES_ID, Rejected, accept, find_sensitivity
+from noctuary.sources.normalize import (
+    FORGOTTEN,
+    SHARES_ID,
+    Rejected,
+    accept,
+    find_sensitivity,
+    is_too_long,
+)
 from noctuary.sources.several import OWN
 from noctuary.sources.source import QuarantineReason, QuarantineRow, RawRow, Source, SourceIdentity
 from noctuary.text.secrets import find_text_sensitivity, read_rules
@@ -220,8 +227,10 @@ def sift(
     iterator is exhausted; `previous_ids` are those of an earlier export, so that rows which turned
     sensitive are noticed.
     """
-    for key, found in groupby(_judged(rows, tally), key=lambda judged: judged[0].key):
-        first, duplicates, is_sensitive = _first_clean(found)
+    for key, found in groupby(
+        _judged(rows, tally, settings.max_content_bytes), key=lambda judged: judged[0].key
+    ):
+        first, duplicates, is_sensitive = _first_clean(found, settings.max_content_bytes)
         was_exported = str(key) in previous_ids
         if is_sensitive or first is None:
             tally.retracted += was_exported
@@ -254,10 +263,10 @@ Judged = tuple[RawRow, str | None]
 """A row, and why it is sensitive or None."""
 
 
-def _judged(rows: Iterable[RawRow], tally: Tally) -> Iterator[Judged]:
+def _judged(rows: Iterable[RawRow], tally: Tally, max_bytes: int) -> Iterator[Judged]:
     """Yield the rows that have an id; those without one are counted."""
     for row in rows:
-        reason = find_sensitivity(row)
+        reason = find_sensitivity(row, max_bytes)
         if reason is not None:
             tally.sensitive[reason] += 1
         if row.key is not None:
@@ -267,17 +276,19 @@ def _judged(rows: Iterable[RawRow], tally: Tally) -> Iterator[Judged]:
             tally.set_aside(row.locator, why, row.problem_detail)
 
 
-def _first_clean(found: Iterable[Judged]) -> tuple[RawRow | None, list[str], bool]:
+def _first_clean(found: Iterable[Judged], max_bytes: int) -> tuple[RawRow | None, list[str], bool]:
     """Return the first clean row of an id, where others are, and whether one is sensitive."""
-    first, duplicates, is_sensitive = None, list[str](), False
+    first, duplicates, is_sensitive, is_unscanned = None, list[str](), False, False
     for row, reason in found:
+        is_unscanned |= is_too_long(row, max_bytes)
         if reason is not None:
             is_sensitive = True
         elif first is None:
             first = row
         else:
             duplicates.append(row.locator)
-    return first, duplicates, is_sensitive
+    # In doubt it is: one of several that was too long to be scanned may be.
+    return first, duplicates, is_sensitive or (is_unscanned and bool(duplicates))
 
 
 def _guarded(record: MemoryRecord, guard: EchoGuard, tally: Tally) -> MemoryRecord:

@@ -8,8 +8,9 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import islice
@@ -59,6 +60,10 @@ class Found(NamedTuple):
     missed: str = ""  # What was left undone, in words; empty where nothing was
 
 
+MAX_LOOK_BYTES = 2_097_152  # of all rows that are read: judging them takes some 100 MB at most
+MAX_ROW_BYTES = 1_179_648  # of one row: longer than a memory may be, with its tags and keywords
+_TOO_MUCH = "rows that are too long, or too many bytes, are left to the night"
+
 # How long before the reading a row may be stamped (transaction's begin) and committed after it.
 LATE_COMMIT_S = 120.0
 
@@ -79,7 +84,7 @@ def look_into_postgres(
 
         try:
             with PostgresSource(name, settings) as source:
-                told.append(list(islice(source.changed_since(since_us), limits.max_rows + 1)))
+                told.append(list(_in_bytes(source.changed_since(since_us), limits.max_rows + 1)))
         except Exception as error:  # whatever it is, the recall's own thread says it
             told.append(error)
 
@@ -97,7 +102,22 @@ def look_into_postgres(
         rows = rows[len(rows) - limits.max_rows :]
     keyed = {row.key: row for row in rows if isinstance(row.key, int)}
     clean = {key: row.fields for key, row in keyed.items() if row.withheld is None}
+    if any(row.withheld == _UNREAD for row in rows):
+        missed = "; ".join(filter(None, (missed, _TOO_MUCH)))
     return Found(clean, tuple(key for key in keyed if key not in clean), missed=missed)
+
+
+_UNREAD = "unread"  # in the place of a mark: this look does not take in the row's text
+
+
+def _in_bytes(rows: Iterable[RawRow], most: int) -> Iterator[RawRow]:
+    """Yield some rows, without what they say from the first on that is too much."""
+    total = 0
+    for row in islice(rows, most):
+        size = sum(len(value) for value in row.fields.values() if isinstance(value, str))
+        fits = size <= MAX_ROW_BYTES and total + size <= MAX_LOOK_BYTES
+        total += size if fits else 0
+        yield row if fits else replace(row, fields={}, withheld=row.withheld or _UNREAD)
 
 
 # Without these a file is not the store that the snapshot was made of.
@@ -128,12 +148,12 @@ def look_into_sqlite(path: Path, since: Since, limits: Limits) -> Found:
         names = [name for name in columns if name not in MARKS]
         # Every 2,000 instructions of SQLite's machine: some 20 microseconds.
         db.set_progress_handler(lambda: int(time.perf_counter() > limits.until_s), 2_000)
-        sql = rows_sql(columns, names, "WHERE id > ? ORDER BY id DESC LIMIT ?")
-        rows = db.execute(sql, (since.last_id, limits.max_rows + 1)).fetchall()
+        sql = "SELECT id FROM memories WHERE id > ? ORDER BY id DESC LIMIT ?"
+        new = [int(key) for (key,) in db.execute(sql, (since.last_id, limits.max_rows + 1))]
         missed: list[str] = []
-        if len(rows) > limits.max_rows:
+        if len(new) > limits.max_rows:
             missed.append(f"only the newest {limits.max_rows:,} new rows were taken in")
-            rows = rows[1:]
+            del new[-1]
         written, marked, ids = list[int](), list[int](), None
         try:
             # What is found before the time is over counts: the newest, likeliest to change.
@@ -145,11 +165,14 @@ def look_into_sqlite(path: Path, since: Since, limits: Limits) -> Found:
                 raise
             missed.append("the time was over before changed and lost rows were all looked for")
         db.set_progress_handler(None, 0)
-        room = limits.max_rows - len(rows)
+        room = limits.max_rows - len(new)
         if len(written) > room:
             missed.append("more rows changed than may be taken in (live.max_rows)")
+        keys, unread = _within_bytes(db, names, [*new, *written[:room]], limits.until_s)
+        missed += [_TOO_MUCH] if unread else []
+        marked += unread  # what the snapshot has of them is as outdated as of a row that is read
         sql = rows_sql(columns, names, "WHERE id IN (SELECT value FROM json_each(?))")
-        rows += db.execute(sql, (json.dumps(written[:room]),)).fetchall()
+        rows = db.execute(sql, (json.dumps(keys),)).fetchall()
     clean: dict[int, dict[str, object]] = {}
     for key, mark, *values in rows:
         if mark is None:
@@ -157,6 +180,23 @@ def look_into_sqlite(path: Path, since: Since, limits: Limits) -> Found:
         else:
             marked.append(int(key))
     return Found(clean, tuple(marked), ids, "; ".join(missed))
+
+
+def _within_bytes(
+    db: sqlite3.Connection, names: Iterable[str], keys: Sequence[int], until_s: float
+) -> tuple[list[int], list[int]]:
+    """Return which rows may be read, the newest first, and the ids of the others."""
+    size = " + ".join(f'coalesce(length(CAST("{name}" AS BLOB)), 0)' for name in names)
+    sql = f"SELECT id, {size} FROM memories WHERE id IN (SELECT value FROM json_each(?))"
+    kept, total = list[int](), 0
+    for key, size_bytes in db.execute(f"{sql} ORDER BY id DESC", (json.dumps(keys),)):
+        if size_bytes <= min(MAX_ROW_BYTES, MAX_LOOK_BYTES - total):
+            kept.append(int(key))
+            total += size_bytes
+        if time.perf_counter() > until_s:
+            break
+    read = set(kept)
+    return kept, [key for key in keys if key not in read]
 
 
 def _changed_before(db: sqlite3.Connection, mark: str, since: Since) -> Iterable[tuple[int, int]]:
@@ -301,7 +341,7 @@ def judge(
     """
     asked = [f"{prefix}{key}" for key in (*found.rows, *found.withheld)]
     known = snapshot.content_hashes(asked)
-    memories = _memories(found, snapshot, injections, prefix) if found.rows else []
+    memories, late = _memories(found, snapshot, injections, prefix, until_s)
     same = {m.memory_id for m in memories if known.get(m.memory_id) == m.content_hash}
     hidden = {i for i in asked if i in known and i not in same}
     if found.ids is not None:
@@ -310,11 +350,10 @@ def judge(
         held = (i.removeprefix(prefix) for i in every if i.startswith(prefix))
         hidden |= {f"{prefix}{i}" for i in held if i not in found.ids}
     rows: list[LiveRow] = []
-    late = ""
     # The newest, at least one, are always read.
-    for memory in reversed([m for m in memories if m.memory_id not in same]):
+    for memory in (m for m in memories if m.memory_id not in same):
         if rows and time.perf_counter() > until_s:
-            late = "the time was over before all new and changed rows were read"
+            late = _LATE
             break
         texts = (memory.content, memory.tags, memory.expanded_keywords, memory.category)
         rows.append(LiveRow(memory, _count_tokens(*texts)))
@@ -323,9 +362,15 @@ def judge(
     return LiveState(tuple(reversed(rows)), tuple(sorted(hidden)), faults)
 
 
+_LATE = "the time was over before all new and changed rows were read"
+
+
 def _memories(
-    found: Found, snapshot: _Snapshot, injections: Path, prefix: str
-) -> list[MemoryRecord]:
+    found: Found, snapshot: _Snapshot, injections: Path, prefix: str, until_s: float
+) -> tuple[list[MemoryRecord], str]:
+    """Return what an export would take, the newest first, and what was left undone in words."""
+    if not found.rows:
+        return [], ""
     # The rules of the export are loaded with the first row.
     from noctuary.sources.echo import EchoGuard
     from noctuary.sources.export import Tally, sift
@@ -341,13 +386,20 @@ def _memories(
     contents = snapshot.contents([f"{prefix}{key}" for key in found.rows])
     held = {memory_id: hash_exact(content) for memory_id, content in contents.items()}
     guard = EchoGuard(_known_injections(injections, identify(injections)), held)
-    rows = (
-        RawRow(f"id {key}", f"{prefix}{key}", fields) for key, fields in sorted(found.rows.items())
-    )
+    newest_first = sorted(found.rows.items(), reverse=True)
+    late: list[str] = []
+
+    def rows() -> Iterator[RawRow]:
+        for number, (key, fields) in enumerate(newest_first):
+            if number and time.perf_counter() > until_s:
+                late.append(_LATE)
+                return
+            yield RawRow(f"id {key}", f"{prefix}{key}", fields)
+
     now_us = time.time_ns() // 1000
     gone = snapshot.forgotten
-    judged = sift(rows, Tally(), now_us=now_us, settings=settings, guard=guard, forgotten=gone)
-    return list(judged)
+    judged = sift(rows(), Tally(), now_us=now_us, settings=settings, guard=guard, forgotten=gone)
+    return list(judged), "".join(late)
 
 
 @lru_cache(maxsize=4)

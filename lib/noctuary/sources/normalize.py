@@ -13,7 +13,7 @@ from typing import NamedTuple, cast
 from noctuary.core.settings import CorpusSettings
 from noctuary.core.types import UNDATED_US, MemoryRecord, content_hash, to_micros
 from noctuary.sources.source import QuarantineReason, RawRow, true_names
-from noctuary.text.flags import FLAGGED
+from noctuary.text.flags import FLAGGED, find_mark
 from noctuary.text.secrets import find_fields_sensitivity, find_text_sensitivity
 
 # May a row leave its store: the owner's mark, what was redacted, the secret scan. Judged first; the
@@ -28,10 +28,21 @@ _FLAG_IN_TEXT = re.compile(
 )
 
 
-def find_sensitivity(row: RawRow) -> str | None:
-    """Return why a row must not leave its store, or None; every text of it is scanned."""
+def is_too_long(row: RawRow, max_bytes: int) -> bool:
+    """Tell whether a row's text is so long that no export takes it, whatever it says."""
+    content = row.fields.get("content")
+    return isinstance(content, str) and len(content) > max_bytes
+
+
+def find_sensitivity(row: RawRow, max_bytes: int | None = None) -> str | None:
+    """Return why a row must not leave its store, or None; every text of it is scanned.
+
+    With `max_bytes` a row that `is_too_long` is judged by its marks alone.
+    """
     if row.withheld is not None:
         return row.withheld
+    if max_bytes is not None and is_too_long(row, max_bytes):
+        return find_mark(row.fields)
     if row.problem is None or not row.unread_text:
         return find_fields_sensitivity(row.fields)
     if _FLAG_IN_TEXT.search(row.unread_text):
@@ -138,6 +149,10 @@ def _content(value: object, max_bytes: int) -> str:
         raise Rejected(QuarantineReason.MISSING_CONTENT, "content is null or absent")
     if not isinstance(value, str):
         raise Rejected(QuarantineReason.CONTENT_NOT_TEXT, f"content: {type(value).__name__}")
+    if len(value) > max_bytes:  # first: what follows looks at every character
+        size_bytes = len(value.encode("utf-8", "surrogatepass"))
+        detail = f"content: {size_bytes} bytes, at most {max_bytes}"
+        raise Rejected(QuarantineReason.CONTENT_TOO_LARGE, detail)
     # Spaces, controls and invisible marks say nothing.
     if all(c.isspace() or unicodedata.category(c) in ("Cc", "Cf") for c in value):
         raise Rejected(QuarantineReason.EMPTY_CONTENT, f"content: {len(value)} characters")

@@ -141,6 +141,9 @@ _BASE64 = (
 _LAYOUT = dict.fromkeys(map(ord, "\t\n\r"))
 _MIN_ALONE_BITS = 4.3  # random base64 of 40 characters has 4.75 on average, a path or name 4
 
+_CAMEL_CASE = r"[a-z]*+(?:(?:Of|To|In|By|Is|At|On|Id|Or|As)(?![a-z])|[A-Z]{1,4}+[a-z]{2,}+|\d++)+"
+_MIN_DRAWN_BITS = 2.8  # sixteen random hexadecimal digits have 3.3 on average
+
 _MAX_LOWER_PAIRS = 0.4  # of neighbours, both small letters: .17 of random base64, .7 of names
 
 
@@ -218,6 +221,25 @@ def judge_random(word: str, before: str) -> bool:
     """Tell whether a word is an AWS secret key by itself: base64 as chance has it."""
     key = word.strip("\"'`(),.")
     return _is_mixed(key) and entropy_bits(key) >= _MIN_ALONE_BITS
+
+
+def judge_drawn(word: str, before: str) -> bool:
+    """Tell whether the key of a memory service follows its prefix, not the words of a name."""
+    run = max(re.findall("[A-Za-z0-9]+", word), key=len)
+    groups = len(re.findall(r"\d+", run))  # of digits: a name has one, at its end
+    if word.startswith(("sm_", "z_")):  # sm_90, sm_total_count, z_index
+        return _mixes_cases(run) or (len(run) >= 32 and groups > 3)
+    return entropy_bits(run) >= _MIN_DRAWN_BITS and (groups > 1 or _mixes_cases(run))
+
+
+def _mixes_cases(text: str) -> bool:
+    """Tell whether small and capital letters alternate as chance has it."""
+    changes = sum(a.islower() != b.islower() for a, b in pairwise(text))
+    pairs = sum(a.islower() and b.islower() for a, b in pairwise(text))
+    is_mixed = any(c.isupper() for c in text) and any(c.islower() for c in text)
+    is_name = re.fullmatch(_CAMEL_CASE, text) is not None
+    is_scattered = pairs < len(text) / 2 or len(re.findall(r"\d+", text)) > 2
+    return is_mixed and not is_name and changes >= len(text) / 5 and is_scattered
 
 
 def unwrap(text: str) -> str:
@@ -388,6 +410,7 @@ JUDGES: dict[str, Judge] = {
     "base32": is_base32,
     "card": judge_card,
     "code": is_code,
+    "drawn": judge_drawn,
     "iban": judge_iban,
     "key": judge_key,
     "login": lambda value, says: ":" in decode_text(value)[1:],

@@ -221,8 +221,21 @@ _CUT_WORDS = frozenset(re.split("[^a-z]", prefix)[0] for prefix in _CUT_PREFIXES
 _SAID_WORDS = _WHOLE.keys() | _CUT_WORDS
 
 
+# A text that no memory can have is looked at in parts: what is made of it takes 48 times its size.
+_PART_CHARS = 1 << 20
+_SHARED_CHARS = 1 << 16  # of two parts that follow each other: longer than any credential
+
+
 def find_secret(text: str) -> str | None:
     """Return the name of the first credential in a text, or None; never the match."""
+    if len(text) <= _PART_CHARS + _SHARED_CHARS:
+        return _find_in_part(text)
+    starts = range(0, len(text), _PART_CHARS)
+    parts = (text[start : start + _PART_CHARS + _SHARED_CHARS] for start in starts)
+    return next(filter(None, map(_find_in_part, parts)), None)
+
+
+def _find_in_part(text: str) -> str | None:
     # The text is looked at as it is and, where anything in it is disguised, as its reader sees it.
     found = _find(text)
     if found is None and (plain := find_plain(text)) != text:

@@ -127,7 +127,8 @@ def test_a_bounded_scan_says_what_is_left(night: Night, monkeypatch: pytest.Monk
 
 
 def test_status_counts_every_wing_of_a_snapshot_s_rows(tmp_path: Path) -> None:
-    path = tmp_path / ROWS_FILE
-    write_source(path)
-    assert wing_counts(path) == WINGS
-    assert sum(wing_counts(path).values()) == COUNT
+    snapshot = tmp_path / "snapshots" / "one"
+    snapshot.mkdir(parents=True)
+    write_source(snapshot / ROWS_FILE)
+    assert wing_counts(snapshot) == WINGS
+    assert sum(wing_counts(snapshot).values()) == COUNT

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,14 @@ import pytest
 from click.testing import Result
 
 from noctuary import __version__
+from noctuary.agents import browse
+from noctuary.agents.mcp_view import AskedWronglyError, UnknownItemError, View
 from noctuary.cli.main import WANTED, find_sdk_fault, is_supported, main
+from noctuary.cli.sql import TABLE_NAMES
+from noctuary.core.sqlite import connect_immutable
+from noctuary.core.store import ROWS_FILE
+from noctuary.core.tombstones import bury, read_tombstones, write_tombstones
+from noctuary.snapshot.publish import serving_id
 from noctuary.text.marks import visible
 from tests.support.claude_memory import Row, make_sqlite
 from tests.support.curation import Nights as CurationNights
@@ -29,7 +37,7 @@ from tests.support.imports import ROOT
 from tests.support.promotions import Nights as PromotionNights
 from tests.support.promotions import turn
 from tests.support.secretive import PUBLIC, SENSITIVE, VAULT_COLUMNS, publish_source
-from tests.support.store import Store, household, memory, new_store, renumber
+from tests.support.store import Store, household, memory, new_store, renumber, turns
 from tests.support.terminal import STEERS, H, on_terminals
 
 Run = Callable[..., Result]
@@ -504,6 +512,66 @@ def test_no_option_and_no_json_steers_the_terminal(place: Path) -> None:
     unsteered(place, called)
     spoken = [[*w, *a, "--json"] for w in leaves(main) for a in SHOWN[" ".join(w)]]
     unsteered(place, [words for words in spoken if words[0] not in ("hook", "serve")])
+
+
+# One that is being forgotten, as every command sees it until the night has purged it.
+FORGOTTEN = "Zanzibarova told Oxenholme where the ledger key is."
+DAYS = ("morning", "Monday", "June", "evening", "Lisbon", "ninth")
+UNSAID = re.compile("zanzibar|oxenholm|hushwing|ledger", re.IGNORECASE)
+LOOKS: dict[str, list[list[str]]] = {  # besides those of SHOWN
+    "context": [["key Zan", "--budget", "2000"]],
+    "expand": [["{summary}"]],
+    "export": [["{folder}/vault", "--markdown"]],
+    "graph show": [["Oxen"], ["Lisbon"]],
+    "recall": [["where is the Zan key", "-k", "40", "--explain", "--candidate-trace"]],
+    "sql": [[f"select * from {name}", "--limit", "0", "--csv"] for name in TABLE_NAMES],
+    "why": [["key", "{id}"]],
+}
+ASKS_OR_WRITES = ("hook", "init", "browse", "serve", "mcp", "forget", "import", "restore", "backup",
+                   "rollback")  # fmt: skip
+
+
+def test_no_command_shows_what_is_being_forgotten(
+    dense_store: Store, tmp_path: Path, run: Run
+) -> None:
+    secret = memory(FORGOTTEN, wing="Hushwing", room="Hushwing", tags="Oxenholme, key")
+    talk = turns("talk", *(f"Ana: Zanzibarova books the {day} flight." for day in DAYS))
+    store, records = dense_store, renumber([*household(), secret, *talk])
+    store.publish(records)
+    gone = [record for record in records if UNSAID.search(record.content)]
+    snapshot = store.paths.snapshots / str(serving_id(store.paths))
+    with closing(connect_immutable(snapshot / ROWS_FILE)) as rows:
+        ((summary,),) = rows.execute("SELECT summary_id FROM summaries WHERE session_id = 'talk'")
+    known = {"summary": summary, "folder": str(tmp_path), "id": gone[0].memory_id}
+    commands = [
+        [*words.split(), *(argument.format_map(known) for argument in arguments)]
+        for words in {" ".join(words): None for words in leaves(main)}
+        if words.split()[0] not in ASKS_OR_WRITES
+        for arguments in [*SHOWN[words], *LOOKS.get(words, [])]
+        if H not in "".join(arguments) and not {"exported", "plugin"}.intersection(arguments)
+    ]
+    before = {" ".join(words): run(*words) for words in commands}
+    told = [words for words, done in before.items() if UNSAID.search(_without(words, done))]
+    assert {words.split()[0] for words in told} >= {"recall", "sql", "graph", "status", "expand"}
+    assert [path for path in tmp_path.rglob("vault/*/*/*") if "Zanzibarova" in path.name]
+    write_tombstones(store.root, bury(read_tombstones(store.root), gone, "2026-03-01T00:00:00Z"))
+    shown = {" ".join(words): run(*words) for words in commands}
+    assert [words for words, done in shown.items() if UNSAID.search(_without(words, done))] == []
+    assert "spare key" in shown["recall key --inject"].output
+    assert {shown[words].exit_code for words in ("graph show Lisbon", "graph top")} == {0}
+    notes = [path for path in (tmp_path / "vault").rglob("*.md")]
+    assert notes
+    assert [path for path in notes if UNSAID.search(f"{path} {path.read_text()}")] == []
+    view = View(store.root)
+    for name, answer in browse.ANSWERS.items():
+        for asked in ({"q": "where is the key", "id": known["id"]}, {"concept": "Lisbon"}):
+            with suppress(UnknownItemError, AskedWronglyError):
+                assert not UNSAID.search(json.dumps(answer(view, asked))), name
+
+
+def _without(words: str, done: Result) -> str:
+    """Return what a command printed, but for what it was called with."""
+    return done.output.replace(words, "")
 
 
 def unsteered(place: Path, commands: list[list[str]]) -> dict[str, str]:

@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
@@ -26,6 +27,7 @@ import noctuary
 from noctuary.core import store as layout
 from noctuary.core.manifest import read_pointer
 from noctuary.core.sqlite import WAIT_AT_MOST_S
+from noctuary.core.tombstones import bury, read_tombstones, write_tombstones
 from noctuary.recall import api
 from noctuary.recall.api import recall
 from noctuary.recall.candidates import SORT_ORDERS
@@ -518,3 +520,30 @@ def test_the_short_form_tells_warnings_first_and_what_a_terminal_obeys_as_text()
     lines = repr(RecallResult(query="key", memories=(odd,), warnings=(said,))).splitlines()
     assert lines[0] == "! x: two\\u000alines\\u202e"
     assert lines[2].startswith("0.400 [a\\u001b[2J\\u000ab] ")
+
+
+def checks() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one.name == "noctuary-check"]
+
+
+def test_a_process_that_keeps_asking_reads_every_byte_once(dense_store: Store) -> None:
+    directory = dense_store.paths.snapshots / read_pointer(dense_store.paths).snapshot_id
+    change_array(directory, "importance", lambda held: held[::-1])
+    assert recall("spare key").memories, "a first answer looks at sizes alone"
+    recall("spare key")
+    for one in checks():
+        one.join(20)
+    third = recall("spare key")
+    assert third.memories
+    assert "another checksum" in said(third, "snapshot_altered")
+    assert not checks(), "once is enough"
+    write_tombstones(dense_store.root, bury(read_tombstones(dense_store.root), [], ""))
+    assert "snapshot_altered" in codes(recall("spare key")), "it is not forgotten by opening again"
+
+
+def test_a_sound_snapshot_has_no_warning(dense_store: Store) -> None:
+    for _ in range(3):
+        found = recall("spare key")
+        for one in checks():
+            one.join(20)
+    assert "snapshot_altered" not in codes(found)

@@ -7,6 +7,7 @@ import json
 import math
 import shutil
 import sqlite3
+import tracemalloc
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -300,6 +301,33 @@ def test_more_rows_than_may_be_taken_are_told(
     found = recall("parcel came", 20)
     assert sorted(live_ids(found)) == keys[-2:]
     assert "newest 2" in said(found, "live_partial")
+
+
+@pytest.mark.parametrize("text", ["the spare key ", " ", "x", "пароль "])
+def test_a_row_that_is_longer_than_a_memory_is_left_to_the_night(
+    served: Store, cache: Cache, text: str
+) -> None:
+    long = text * (8_000_000 // len(text))
+    new = cache.add("Another spare key lies in the car.")
+    cache.add(long)
+    cache.edit(1, content=long)
+    tracemalloc.start()
+    try:
+        found = recall("spare key", 20)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 6_000_000, "less than the text itself"
+    assert live_ids(found) == [new]
+    assert 1 not in ids(found), "what it said before is outdated"
+    assert "too long" in said(found, "live_partial")
+
+
+def test_a_look_takes_in_so_many_bytes_and_the_newest_first(served: Store, cache: Cache) -> None:
+    keys = [cache.add(f"The parcel {i} came. {'word ' * 100_000}") for i in range(8)]
+    found = recall("parcel came", 20)
+    assert sorted(live_ids(found)) == keys[-4:]
+    assert "too many bytes" in said(found, "live_partial")
 
 
 def test_a_second_look_is_remembered_until_the_store_changes(

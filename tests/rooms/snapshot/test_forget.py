@@ -14,11 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from noctuary import remember
 from noctuary.agents.mcp_view import View
+from noctuary.cli.backup import back_up, choose_files, restore_files
+from noctuary.cli.main import main
 from noctuary.cli.store import examine
 from noctuary.core.errors import SourceEmptyError, StoreError, StoreLockedError
+from noctuary.core.files import remove_tree
 from noctuary.core.settings import CorpusSettings
 from noctuary.core.store import StorePaths, store_for_source
 from noctuary.core.tombstones import (
@@ -375,6 +379,56 @@ def test_a_file_that_still_holds_it_is_named_until_it_is_gone(house: House) -> N
     note.unlink()
     assert house.apply().is_gone
     assert house.traces() == []
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["1"], 0),
+        (["99"], 1),
+        (["1", "99"], 1),
+        (["--wing", "nowhere"], 1),
+        (["99", "--apply", "--yes"], 1),
+        (["2", "99", "--apply", "--yes"], 1),
+        (["2", "--apply"], 1),  # nobody answers the question
+    ],
+)
+def test_the_command_fails_where_not_all_of_it_was_done(
+    house: House, monkeypatch: pytest.MonkeyPatch, words: list[str], code: int
+) -> None:
+    monkeypatch.setattr("noctuary.cli.forget._night", lambda plan: house.night)
+    store = ["--store", str(house.paths.root)]
+    done = CliRunner().invoke(main, ["forget", *words, *store])
+    assert done.exit_code == code, done.output
+    assert ("no memory has the id 99" in done.output) is ("99" in words and len(words) != 3)
+
+
+def test_what_a_restore_moved_aside_is_searched_and_named(house: House, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    back_up(house.home, [house.paths.root], disk)
+    chosen = choose_files(disk, house.home, None, None)
+    aside = restore_files(disk, house.home, chosen, may_replace=True).replaced
+    assert aside is not None
+    done = house.apply(1)
+    assert not done.is_gone
+    assert {name.split("/")[1] for name in done.left} == {Path(aside).name}
+    assert f"remove {aside}" in done.message
+    remove_tree(Path(aside))
+    assert house.apply().is_gone
+    assert house.traces() == []
+
+
+def test_what_is_the_owner_s_or_another_store_s_is_named_with_what_to_do(house: House) -> None:
+    questions = house.home / "queries.jsonl"
+    questions.write_text(json.dumps({"query": "why the Oxenholme ledger?", "relevant_ids": [2]}))
+    other = new_store(house.home / "other")
+    publish_from(house.cache, other)
+    done = apply_forget(plan_forget(house.paths.root, ids=[1]), night=house.night)
+    assert done.is_gone, done
+    assert "no byte is left in this store" in done.message
+    told = "\n".join(done.warnings)
+    assert "home/queries.jsonl still holds something of it" in told
+    assert f"noctuary forget --store {other.root}" in told
 
 
 def test_a_memory_of_before_the_first_night_is_forgotten(home: Path) -> None:

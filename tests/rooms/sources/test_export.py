@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -471,6 +472,21 @@ def broken(line: int, text: str = "?") -> RawRow:
             [], [], {"flagged": 2},
             id="sensitivity is judged before quarantine",
         ),
+        pytest.param(
+            [row(1, 5, "password: hunter22x " * 60_000), row(2, 6)],
+            ["6"], ["line 1: content_too_large content: 1200000 bytes, at most 1048576"], {},
+            id="too-long-is-not-scanned",
+        ),
+        pytest.param(
+            [row(1, 5, "Zq " * 400_000, is_sensitive=1), row(2, 6)],
+            ["6"], [], {"flagged": 1},
+            id="too-long-and-marked",
+        ),
+        pytest.param(
+            [row(1, 5), row(2, 5, "Zq " * 400_000), row(3, 6)],
+            ["6"], [], {"shares_id_with_sensitive": 2},
+            id="too-long-is-in-doubt-for-its-id",
+        ),
     ],
 )  # fmt: skip
 def test_every_row_is_a_memory_or_set_aside_or_sensitive(
@@ -485,6 +501,20 @@ def test_every_row_is_a_memory_or_set_aside_or_sensitive(
     assert dict(tally.sensitive) == sensitive
     assert (tally.total, tally.exported) == (len(rows), len(records))
     assert tally.quarantined.total() == len(aside)
+
+
+@pytest.mark.parametrize("field", ["content", "notes"])
+def test_a_long_text_takes_little_memory_to_judge(field: str) -> None:
+    long = {field: "the quick brown fox jumps over it and rests " * 300_000}
+    tracemalloc.start()
+    try:
+        found = list(sift([row(1, 5, **long)], Tally(), now_us=NOW_US, settings=CorpusSettings()))
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(found) == (field == "notes")
+    limit = 20_000_000 if field == "content" else 120_000_000  # of 13 MB, once 600 MB
+    assert peak_bytes < limit
 
 
 def test_warnings_and_rows_that_turned_sensitive_are_counted_once() -> None:

@@ -97,6 +97,14 @@ def test_a_secret_is_found_anywhere_in_a_text(name: str, text: str) -> None:
     assert find_secret(f"Note to self,\n{text}\nend") == name
 
 
+@pytest.mark.parametrize("place", [0, 1_048_540, 1_048_576, 1_114_090, 1_114_200, 2_200_000])
+def test_a_secret_in_a_long_text_is_found_wherever_its_parts_end(place: int) -> None:
+    words = "A plain word or two. " * 110_000
+    text = f"{words[:place]} {fill('ghp_{A:36}', place)} {words[place:]}"
+    assert find_secret(text) == "github_token"
+    assert find_secret(words) is None
+
+
 @pytest.mark.parametrize("text", PLAIN)
 def test_harmless_text_is_left_alone(text: str) -> None:
     assert find_secret(text) is None
