@@ -158,7 +158,7 @@ def _read_answer(
     if _FRAMES.match(text) or _UNDERSTOOD.fullmatch(text):
         yield Skip.COMPACT_SUMMARY
         return
-    parts, said = list[Part](), ""
+    parts, said, answered = list[Part](), "", message
     if text.strip():
         parts.append(Part(f"{native}:0", "text", "", (text,)))
     for index, value in enumerate(as_list(message.get("toolCalls"))):
@@ -167,7 +167,7 @@ def _read_answer(
         parts.append(Part(f"call:{key}", "call", name, call_texts(call.get("args"))))
         texts, failed = _results(as_list(call.get("result")))
         if name in _QUESTIONS and not failed:
-            said = _gemini_answer(call, texts)
+            said, answered = _gemini_answer(call, texts), call
             texts = () if said else texts
         is_error = failed or call.get("status") == "error"
         if texts:
@@ -179,7 +179,7 @@ def _read_answer(
     if said:
         answer = f"answer:{native}"
         part = Part(f"{answer}:0", "text", "", (said,))
-        yield _message(message, context, answer, "user", part)
+        yield _message(answered, context, answer, "user", part)
 
 
 def _results(parts: list[object]) -> tuple[tuple[str, ...], bool]:

@@ -75,10 +75,11 @@ def find_transcripts(root: Path) -> Iterator[Path]:
         below.sort()
         if databases and Path(folder) == root:  # beside them lie copies of projects
             below[:] = [name for name in below if name == STORAGE]
-        if STORAGE in Path(folder).parts and "session" in below:
-            below[:] = ["session"]
+        if Path(folder).name == STORAGE:
+            below[:] = [name for name in below if name == "session"]
         chosen = (n for n in sorted(names) if n.endswith(SUFFIX) or _CHATS_NAME.fullmatch(n))
-        yield from (Path(folder, name) for name in chosen)
+        paths = (Path(folder, name) for name in chosen)
+        yield from (p for p in paths if not p.name.startswith("ses_") or is_session(p))
 
 
 def is_transcripts(path: Path) -> bool:
@@ -156,8 +157,7 @@ def look_at(path: Path) -> tuple[int, int, int, int]:
     size, mtime_ns = stat.st_size, stat.st_mtime_ns
     beside = path.with_name(f"{path.name}-wal")
     if is_session(path):
-        storage = next(folder for folder in path.parents if folder.name == STORAGE)
-        beside = storage / "message" / path.stem
+        beside = path.parents[2] / "message" / path.stem
     if path.match(DATABASES) or is_session(path):
         with suppress(OSError):
             stat_beside = beside.stat()

@@ -48,7 +48,7 @@ _TABLES = {
 }
 _SLACK_MS = 86_400_000  # a clock may be set back; what was read already adds nothing
 _CHANGED = """
-SELECT id, parent_id, directory, {revert}, time_updated FROM session
+SELECT id, parent_id, directory, {revert}, {version}, time_updated FROM session
 WHERE time_updated >= ? OR {revert} IS NOT NULL ORDER BY time_created, id
 """
 _ROWS = """
@@ -59,7 +59,8 @@ WHERE m.session_id = ? ORDER BY m.time_created, m.id, p.id
 
 def is_session(path: Path) -> bool:
     """Say whether a path is that of a session's file below `storage`."""
-    return _SESSIONS.fullmatch(path.name) is not None and STORAGE in path.parts
+    is_named = _SESSIONS.fullmatch(path.name) is not None
+    return is_named and path.parts[-4:-2] == (STORAGE, "session")
 
 
 def holds_conversations(path: Path) -> bool:
@@ -98,10 +99,12 @@ def read_database(path: Path, context: FileContext) -> Iterator[Line]:
 
 def _read_sessions(db: sqlite3.Connection, context: FileContext) -> Iterator[Line]:
     columns = {row[1] for row in db.execute("PRAGMA table_info(session)")}
-    sql = _CHANGED.format(revert="revert" if "revert" in columns else "NULL")
+    sql = _CHANGED.format(**{n: n if n in columns else "NULL" for n in ("revert", "version")})
     since, last_ms = context.since_ms, context.since_ms
-    for session, parent, directory, revert, updated_ms in db.execute(sql, (since,)).fetchall():
-        told = {"id": session, "parentID": parent, "directory": directory}
+    for session, parent, directory, revert, version, updated_ms in db.execute(
+        sql, (since,)
+    ).fetchall():
+        told = {"id": session, "parentID": parent, "directory": directory, "version": version}
         told["revert"] = parse_object(revert) if isinstance(revert, str) else None
         rows = db.execute(_ROWS, (session,))
         for (native, data), parts in groupby(rows, itemgetter(0, 1)):
@@ -114,7 +117,7 @@ def _read_sessions(db: sqlite3.Connection, context: FileContext) -> Iterator[Lin
 def read_session(path: Path) -> Iterator[Line]:
     """Yield the messages of a session's file below `storage`."""
     told = parse_object(_small(path)) or {}
-    storage = next(folder for folder in path.parents if folder.name == STORAGE)
+    storage = path.parents[2]
     session = as_name(told.get("id")) or path.stem
     for file in sorted((storage / "message" / session).glob("msg_*.json")):
         parts = sorted((storage / "part" / file.stem).glob("prt_*.json"))
@@ -128,7 +131,7 @@ def _small(path: Path) -> str:
 
 def _line(told: Mapping[str, object], native: object, data: object, parts: list[object]) -> Line:
     """Return a message as a line: its texts are parsed one by one, as they were written."""
-    known = {name: told.get(name) for name in ("id", "parentID", "directory", "revert")}
+    known = {name: told.get(name) for name in ("id", "parentID", "directory", "revert", "version")}
     value = {_KEY: native, "session": known, "message": data, "parts": parts}
     line = json.dumps(value, default=lambda _: None).encode()
     return Line(0, len(line), line if len(line) <= 2 * MAX_LINE_BYTES else None, True)
@@ -144,6 +147,7 @@ def read_opencode(line: Mapping[str, object], context: FileContext) -> list[Read
     session, row = as_object(line.get("session")), as_name(line.get(_KEY))
     message = _parsed(line.get("message"))
     role = message.get("role")
+    context.version = as_name(session.get("version")) or context.version
     if role not in ("user", "assistant"):
         return [Skip.BAD_JSON if not message else Skip.UNKNOWN_TYPE]
     if message.get("summary") is True:
@@ -154,17 +158,19 @@ def read_opencode(line: Mapping[str, object], context: FileContext) -> list[Read
     if parent:
         context.session = f"{parent}/{context.session}"
     at = as_object(message.get("time")).get("created")
-    at_us = at * 1000 if isinstance(at, int) and 0 <= at < _LAST_MS else None
+    at_us = _micros(at)
     # A fork copies its messages under new ids, with their times.
     native = row if parent or at_us is None else f"{role}:{at}:{folder}"
     undone = as_name(as_object(session.get("revert")).get("messageID"))
     if undone and row >= undone:
         return [Skip.META, Retraction(OPENCODE, native)]
-    where = (OPENCODE, context.session, context.project, at_us, bool(parent))
+    where = (OPENCODE, context.session, context.project)
     parts = [_parsed(one) for one in as_list(line.get("parts"))]
-    found = _read_parts(parts, native, "user" if role == "user" else "assistant")
+    found = _read_parts(parts, native, "user" if role == "user" else "assistant", at_us)
     return [
-        Message(one, who, *where, tuple(said), folder=folder) for one, who, said in found if said
+        Message(one, who, *where, said_us, bool(parent), tuple(said), folder=folder)
+        for one, who, said_us, said in found
+        if said
     ] or [Skip.SYNTHETIC if message.get("error") else Skip.NO_CONTENT]
 
 
@@ -177,10 +183,10 @@ def _parsed(data: object) -> dict[str, object]:
 
 
 def _read_parts(
-    parts: list[dict[str, object]], native: str, role: Role
-) -> Iterator[tuple[str, Role, list[Part]]]:
-    """Yield what was said, and what its user said to a tool call of it."""
-    said, answers = list[Part](), list[str]()
+    parts: list[dict[str, object]], native: str, role: Role, at_us: int | None
+) -> Iterator[tuple[str, Role, int | None, list[Part]]]:
+    """Yield what was said and when, and what its user said to a tool call of it."""
+    said, answers, answered_us = list[Part](), list[str](), at_us
     for index, part in enumerate(parts):
         kind = part.get("type")
         if kind == "text" and isinstance(text := part.get("text"), str):
@@ -190,11 +196,18 @@ def _read_parts(
         elif kind == "tool":
             texts, answer = _tool(part, f"{native}/{index}")
             said += texts
-            answers += [answer] if answer else []
-    yield native, role, said
+            if answer:
+                answers.append(answer)
+                ended = as_object(as_object(part.get("state")).get("time")).get("end")
+                answered_us = _micros(ended) or answered_us
+    yield native, role, at_us, said
     if answers:
         name = f"answer:{native}"
-        yield name, "user", [Part(f"{name}:0", "text", "", ("\n".join(answers),))]
+        yield name, "user", answered_us, [Part(f"{name}:0", "text", "", ("\n".join(answers),))]
+
+
+def _micros(at_ms: object) -> int | None:
+    return at_ms * 1000 if isinstance(at_ms, int) and 0 <= at_ms < _LAST_MS else None
 
 
 _REJECTED = re.compile(r"\s*The user rejected permission to use this specific tool call\b")
