@@ -27,6 +27,7 @@ from noctuary.sources.gemini import (
     read_qwen,
 )
 from noctuary.sources.opencode import (
+    COPIES,
     DATABASES,
     STORAGE,
     holds_conversations,
@@ -73,8 +74,8 @@ def find_transcripts(root: Path) -> Iterator[Path]:
     yield from databases
     for folder, below, names in os.walk(root):
         below.sort()
-        if databases and Path(folder) == root:  # beside them lie copies of projects
-            below[:] = [name for name in below if name == STORAGE]
+        if databases and Path(folder) == root:
+            below[:] = [name for name in below if name not in COPIES]
         if Path(folder).name == STORAGE:
             below[:] = [name for name in below if name == "session"]
         chosen = (n for n in sorted(names) if n.endswith(SUFFIX) or _CHATS_NAME.fullmatch(n))

@@ -39,6 +39,7 @@ from noctuary.sources.transcripts import (
 OPENCODE = "opencode"
 DATABASES = "opencode*.db"  # one for each channel that it was installed from
 STORAGE = "storage"
+COPIES = frozenset({"bin", "log", "repos", "snapshot", "tool-output", "worktree"})  # of projects
 _SESSIONS = re.compile(r"ses_\w+\.json")
 _KEY = "opencode.message"  # of the lines that the readers here make
 _TABLES = {
@@ -60,7 +61,8 @@ WHERE m.session_id = ? ORDER BY m.time_created, m.id, p.id
 def is_session(path: Path) -> bool:
     """Say whether a path is that of a session's file below `storage`."""
     is_named = _SESSIONS.fullmatch(path.name) is not None
-    return is_named and path.parts[-4:-2] == (STORAGE, "session")
+    # OpenCode 0.x kept them below `info`, with other objects.
+    return is_named and path.parts[-4:-2] == (STORAGE, "session") and path.parent.name != "info"
 
 
 def holds_conversations(path: Path) -> bool:
