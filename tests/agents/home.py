@@ -58,6 +58,11 @@ class Home:
             return []
         return [json.loads(line) for line in self._log.read_text("utf-8").splitlines()]
 
+    @property
+    def wing(self) -> str:
+        """The wing that its turns should have."""
+        return PROJECT
+
     def run(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run the agent in the project to its end."""
         return subprocess.run(

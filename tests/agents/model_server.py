@@ -176,7 +176,7 @@ DIALECTS: dict[str, Dialect] = {
     "/v1/messages": Dialect(_said_anthropic, _write_anthropic),
     "/v1/responses": Dialect(_said_responses, _write_responses),
 }
-"""By the path of a request, without its query."""
+"""By the end of a request's path, without its query."""
 
 
 @dataclass
@@ -260,7 +260,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         path = urlsplit(self.path).path
-        dialect = DIALECTS.get(path)
+        dialect = next((d for end, d in DIALECTS.items() if path.endswith(end)), None)
         if dialect is None:
             self._refuse()
             return

@@ -14,17 +14,19 @@ from typing import Any
 import pytest
 
 import tests.agents.claude_scenarios
-import tests.agents.codex_scenarios  # noqa: F401
+import tests.agents.codex_scenarios
+import tests.agents.other_scenarios  # noqa: F401
 from tests.agents.claude import ClaudeCode
 from tests.agents.codex import Codex
 from tests.agents.home import PROJECT
 from tests.agents.model_server import Call, Reply, Rule, ScriptedServer
+from tests.agents.others import OTHERS
 from tests.agents.scenario import SCENARIOS, Scenario, differences, read_turns
 from tests.agents.versions import PACKAGES, NotInstalledError, install
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-_DRIVERS = {"claude": ClaudeCode, "codex": Codex}
+_DRIVERS = {"claude": ClaudeCode, "codex": Codex, **OTHERS}
 _RUNS = Path(__file__).resolve().parents[2] / "artifacts" / "agents"
 _PLAYED = [
     pytest.param(version, played, id=f"{played.agent}-{version}-{played.name}")
@@ -59,7 +61,7 @@ def test_every_turn_of_a_script_is_kept_once(
     _keep_run(driver, server, _RUNS / f"{played.agent}-{version}" / played.name)
     kept = read_turns(driver.transcripts, tmp_path / "turns.db")
     assert differences(kept, played.turns) == []
-    assert {turn.wing for turn in kept} == {PROJECT}
+    assert {turn.wing for turn in kept} == {driver.wing}
 
 
 def _keep_run(driver: Any, server: ScriptedServer, folder: Path) -> None:

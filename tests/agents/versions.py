@@ -23,6 +23,10 @@ class Package(NamedTuple):
 PACKAGES = {
     "claude": Package("@anthropic-ai/claude-code", "claude", ("2.1.332", "2.1.197")),
     "codex": Package("@openai/codex", "codex", ("0.171.0", "0.153.4", "0.146.0")),
+    "opencode": Package("opencode-ai", "opencode", ("1.18.33", "1.1.65")),
+    "gemini": Package("@google/gemini-cli", "gemini", ("0.61.0", "0.24.0")),
+    "qwen": Package("@qwen-code/qwen-code", "qwen", ("0.24.4", "0.1.4")),
+    "pi": Package("@mariozechner/pi-coding-agent", "pi", ("0.73.1",)),
 }
 
 
