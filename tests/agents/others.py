@@ -86,9 +86,9 @@ class OpenCodeServer:
     def ask(self, method: str, path: str, body: object = None) -> Any:
         """Return the answer to a request."""
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self._url + path, data, method=method)  # noqa: S310
+        request = urllib.request.Request(self._url + path, data, method=method)
         request.add_header("Content-Type", "application/json")
-        with urllib.request.urlopen(request, timeout=_ANSWER_S) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=_ANSWER_S) as answer:
             return json.loads(answer.read() or b"null")
 
     def say(self, text: str, *, session: str = "", is_waiting: bool = True) -> None:
