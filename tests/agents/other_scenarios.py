@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 
 from tests.agents.model_server import Call, Reply, Rule, ScriptedServer
 from tests.agents.others import GeminiCli, OpenCode, Pi, QwenCode
-from tests.agents.scenario import agent, scenario, user
+from tests.agents.scenario import Scenario, agent, scenario, user
+
+OTHER_AGENTS: list[Scenario] = []
+_played = partial(scenario, OTHER_AGENTS)
 
 _LOOK = {"command": "cat notes.md", "description": "read the notes"}
 _SHELL = (Call("run_shell_command", {**_LOOK, "is_background": False}),)
@@ -27,7 +31,7 @@ _FIRST = (user("Which buoy is in the harbour?"), agent("Let me look."), agent("I
 _SECOND = (user("And who owns it?"), agent("Nils Aalto owns it."))
 
 
-@scenario("gemini", *_FIRST, *_SECOND)
+@_played("gemini", *_FIRST, *_SECOND)
 def resumed(gemini: GeminiCli, server: ScriptedServer) -> None:
     """A prompt with a tool call, and a resumed session: its file begins all over again."""
     server.rules = _rules(_SHELL)
@@ -35,14 +39,14 @@ def resumed(gemini: GeminiCli, server: ScriptedServer) -> None:
     gemini.say("-r", "latest", "And who owns it?")
 
 
-@scenario("gemini", user("What stands in @notes.md ?"), agent("It is B12."))
+@_played("gemini", user("What stands in @notes.md ?"), agent("It is B12."))
 def named_file(gemini: GeminiCli, server: ScriptedServer) -> None:
     """A prompt that names a file: its text is sent along."""
     server.rules = [Rule("What stands", Reply("It is B12."))]
     gemini.say("What stands in @notes.md ?")
 
 
-@scenario(
+@_played(
     "gemini",
     user("Ask a helper to measure the basin."),
     agent("I start a helper."),
@@ -61,7 +65,7 @@ def helped(gemini: GeminiCli, server: ScriptedServer) -> None:
     gemini.say("Ask a helper to measure the basin.")
 
 
-@scenario(
+@_played(
     "qwen",
     *_FIRST,
     *_SECOND,
@@ -78,14 +82,14 @@ def resumed_and_forked(qwen: QwenCode, server: ScriptedServer) -> None:
     qwen.say(*fork, "In the fork: what colour is it?")
 
 
-@scenario("qwen", *_FIRST, versions=lambda version: version < "0.2")
+@_played("qwen", *_FIRST, versions=lambda version: version < "0.2")
 def early(qwen: QwenCode, server: ScriptedServer) -> None:
     """A prompt with a tool call, in a version that keeps a chat as one object."""
     server.rules = _rules(_SHELL)
     qwen.say("Which buoy is in the harbour?")
 
 
-@scenario(
+@_played(
     "pi",
     *_FIRST,
     user("Also: it belongs to Nils Aalto."),
@@ -130,7 +134,7 @@ def steered_and_forked(pi: Pi, server: ScriptedServer) -> None:
         talk.until("agent_end")
 
 
-@scenario("opencode", *_FIRST, *_SECOND)
+@_played("opencode", *_FIRST, *_SECOND)
 def spoken(opencode: OpenCode, server: ScriptedServer) -> None:
     """A prompt with a tool call, and one more."""
     server.rules = _rules(_BASH)
@@ -139,7 +143,7 @@ def spoken(opencode: OpenCode, server: ScriptedServer) -> None:
         serving.say("And who owns it?")
 
 
-@scenario(
+@_played(
     "opencode",
     user("Ask a helper to measure the basin."),
     agent("I start a helper."),
