@@ -33,12 +33,18 @@ _ANSWERS = frozenset({"gemini", "qwen", "assistant", "model"})
 _NOTICES = frozenset({"info", "error", "warning", "about", "help", "compression", "system"})
 
 
-def is_gemini(line: Mapping[str, object]) -> bool:
-    """Say whether an object is a line of a chat of Gemini CLI, or a whole chat."""
+def is_gemini(line: Mapping[str, object], context: FileContext | None = None) -> bool:
+    """Say whether an object is a line of a chat of Gemini CLI, or a whole chat.
+
+    A message alone may be a row of a corpus, unless it has what only chats have.
+    """
     if "projectHash" in line or isinstance(line.get("$set"), dict) or "$rewindTo" in line:
         return True
-    is_message = {"id", "timestamp", "content"} <= line.keys() and "message" not in line
-    return is_message and line.get("type") in _ANSWERS | _NOTICES | {"user"}
+    kind, is_message = line.get("type"), {"id", "timestamp", "content"} <= line.keys()
+    if not is_message or "message" in line or kind not in _ANSWERS | _NOTICES | {"user"}:
+        return False
+    has_marks = isinstance(line["content"], list) or bool({"thoughts", "tokens"} & line.keys())
+    return has_marks or (context is not None and context.agent in (GEMINI, QWEN))
 
 
 def read_gemini(line: Mapping[str, object], context: FileContext) -> list[Reading]:
@@ -221,6 +227,8 @@ def is_qwen(line: Mapping[str, object]) -> bool:
     if not {"uuid", "sessionId", "type"} <= line.keys():
         return False
     message = as_object(line.get("message"))
+    if "content" in message:  # Claude Code's
+        return False
     return isinstance(message.get("parts"), list) or bool(
         {"provenance", "systemPayload", "toolCallResult"} & line.keys()
     )

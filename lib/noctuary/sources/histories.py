@@ -174,6 +174,8 @@ def read_line(value: Mapping[str, object], context: FileContext) -> list[Reading
         return read_conversation(value)
     is_rollout = is_codex(value) or (context.has_meta and "payload" in value)
     known = next((read for is_line, read in _AGENTS if is_line(value)), read_claude)
+    if known is read_claude and is_gemini(value, context):
+        known = read_gemini
     found = (read_codex if is_rollout else known)(value, context)
     context.lines += 1
     for reading in found:

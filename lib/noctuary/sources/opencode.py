@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from itertools import groupby
@@ -113,7 +114,8 @@ def _read_sessions(db: sqlite3.Connection, context: FileContext) -> Iterator[Lin
             yield _line(told, native, data, [row[2] for row in parts])
         if isinstance(updated_ms, int):
             last_ms = max(last_ms, updated_ms)
-    context.since_ms = max(0, last_ms - _SLACK_MS) if last_ms > since else since
+    last_ms = min(last_ms, time.time_ns() // 1_000_000)
+    context.since_ms = max(since, last_ms - _SLACK_MS)
 
 
 def read_session(path: Path) -> Iterator[Line]:

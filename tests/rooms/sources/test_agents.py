@@ -341,9 +341,10 @@ def test_a_conversation_of_an_unknown_agent_is_refused_as_a_corpus(
 
 def test_a_corpus_whose_types_say_user_is_one(tmp_path: Path) -> None:
     file = tmp_path / "corpus.jsonl"
-    lines = [{"id": "a", "type": "user", "content": "The boiler man is called Petersen."},
+    lines = [{"id": "a", "type": "user", "timestamp": "1", "content": "The boiler man is Petersen."},
              {"id": "b", "type": "note", "content": "Labels are made on Mondays."}]  # fmt: skip
     file.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    assert not is_transcripts(file)
     with open_source(file) as source:
         assert source.count() == 2
 
@@ -396,4 +397,4 @@ def _shown(content: str) -> str:
 
 
 def test_the_files_of_real_runs_are_small() -> None:
-    assert max(path.stat().st_size for path in GOLDEN.iterdir()) < 25_000
+    assert max(path.stat().st_size for path in GOLDEN.iterdir() if path.is_file()) < 25_000
