@@ -40,7 +40,7 @@ def place(root: Path, *names: str) -> Path:
         elif name.startswith("opencode"):
             fill_opencode(root / "opencode.db", json.loads((GOLDEN / name).read_text("utf-8")))
         else:
-            target = root / _PLACES.get(name, f"projects/-home-mika-src-fountain/chats/{name}")
+            target = root / _PLACES.get(name, f"projects/-home-me-src-fountain/chats/{name}")
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(GOLDEN / name, target)
     return root

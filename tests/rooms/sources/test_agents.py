@@ -341,7 +341,7 @@ def test_a_conversation_of_an_unknown_agent_is_refused_as_a_corpus(
 
 def test_a_corpus_whose_types_say_user_is_one(tmp_path: Path) -> None:
     file = tmp_path / "corpus.jsonl"
-    lines = [{"id": "a", "type": "user", "timestamp": "1", "content": "The boiler man is Petersen."},
+    lines = [{"id": "a", "type": "user", "timestamp": "1", "content": "Petersen mends the boiler."},
              {"id": "b", "type": "note", "content": "Labels are made on Mondays."}]  # fmt: skip
     file.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     assert not is_transcripts(file)
