@@ -18,7 +18,6 @@ from tests.agents.claude import ClaudeCode
 from tests.agents.claude_scenarios import CLAUDE
 from tests.agents.codex import Codex
 from tests.agents.codex_scenarios import CODEX
-from tests.agents.home import PROJECT
 from tests.agents.model_server import Call, Reply, Rule, ScriptedServer
 from tests.agents.other_scenarios import OTHER_AGENTS
 from tests.agents.others import OTHERS

@@ -22,6 +22,7 @@ CREATE TABLE part (id TEXT PRIMARY KEY, message_id TEXT NOT NULL, session_id TEX
 """
 _PLACES = {
     "gemini-0.61.0-resumed.jsonl": "tmp/fountain/chats/session-2026-11-28T16-59-73f8ee59.jsonl",
+    "gemini-0.61.0-loop.jsonl": "tmp/fountain/chats/session-2026-11-28T17-41-6f1e1133.jsonl",
     "gemini-0.61.0-terminal.jsonl": "tmp/fountain/chats/session-2026-11-28T17-05-a82a1a52.jsonl",
     "gemini-0.61.0-subagent.jsonl": "tmp/fountain/chats/a82a1a52-0c87/7d063d64.jsonl",
     "gemini-0.24.0.json": f"tmp/{'b3d4' * 16}/chats/session-2026-11-28T17-12-9f21d136.json",

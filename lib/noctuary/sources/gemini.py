@@ -61,11 +61,19 @@ def read_gemini(line: Mapping[str, object], context: FileContext) -> list[Readin
         context.path = []
         if any(as_object(message).get("type") == "qwen" for message in messages):
             context.agent = QWEN
-        found = [one for message in messages for one in _read_message(message, context)]
+        spoken = _without_summary(messages)
+        found = [one for message in spoken for one in _read_message(message, context)]
         return [one for one in found if not isinstance(one, Skip)] or [Skip.OTHER_TYPE]
     if "$set" in line or "projectHash" in line:
         return [Skip.OTHER_TYPE]
     return list(_read_message(line, context))
+
+
+def _without_summary(messages: list[object]) -> list[object]:
+    """Return messages without what `/compress` made of the earlier ones, and the answer to it."""
+    texts = ["".join(_texts(as_object(message).get("content"))) for message in messages]
+    answers = {at for at, text in enumerate(texts) if _UNDERSTOOD.fullmatch(text)}
+    return [m for at, m in enumerate(messages) if not {at, at + 1} & answers]
 
 
 def _learn(line: Mapping[str, object], context: FileContext) -> None:
@@ -85,11 +93,11 @@ def _agent(context: FileContext) -> str:
 
 # What Gemini CLI says in its user's place.
 _FRAMES = re.compile(
-    r"\s*(?:<(?:session_context|hook_context|state_snapshot|loaded_context|project_context"
+    r"\s*(?:<(?:session_context|hook_context|scratchpad|state_snapshot|loaded_context|project_context"
     r"|environment_context|untrusted_context)\b"
     r"|This is the (?:Gemini CLI|Qwen Code)\b.{0,80}\bsetting up the context\b"
     r"|I ran the following shell command:\n```sh\n"
-    r"|You have stopped calling tools without finishing\.)",
+    r"|You have stopped calling tools without finishing\.|System: Potential loop detected\.)",
     re.DOTALL,
 )
 _HOOKS = re.compile(r"<hook_context>.*?</hook_context>", re.DOTALL)
@@ -113,6 +121,9 @@ def _read_message(value: object, context: FileContext) -> Iterator[Reading]:
         yield Skip.UNKNOWN_TYPE
     elif kind == "user" and not has_results:
         context.follow(native, native)
+        if _FRAMES.match(typed_text(_texts(content))):  # it may be shown as the prompt before it
+            yield Skip.META
+            return
         shown = message.get("displayContent")
         yield _read_prompt(_texts(shown) or _texts(content), native, message, context)
     elif kind == "user":  # what the tools gave back is at their calls too

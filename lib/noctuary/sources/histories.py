@@ -28,6 +28,7 @@ from noctuary.sources.gemini import (
 )
 from noctuary.sources.opencode import (
     COPIES,
+    DATABASE_SUFFIX,
     DATABASES,
     STORAGE,
     holds_conversations,
@@ -88,7 +89,7 @@ def is_transcripts(path: Path) -> bool:
     try:
         if path.is_dir():
             return any(map(_holds_transcript, islice(find_transcripts(path), _LOOKED_AT_FILES)))
-        is_named = path.suffix in (SUFFIX, CHATS_SUFFIX) or path.match(DATABASES)
+        is_named = path.suffix in (SUFFIX, CHATS_SUFFIX, DATABASE_SUFFIX)
         return is_named and _holds_transcript(path)
     except (OSError, sqlite3.Error):
         return False
@@ -159,7 +160,7 @@ def look_at(path: Path) -> tuple[int, int, int, int]:
     beside = path.with_name(f"{path.name}-wal")
     if is_session(path):
         beside = path.parents[2] / "message" / path.stem
-    if path.match(DATABASES) or is_session(path):
+    if path.suffix == DATABASE_SUFFIX or is_session(path):
         with suppress(OSError):
             stat_beside = beside.stat()
             if stat_beside.st_size:  # an empty log is like none

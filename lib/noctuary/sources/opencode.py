@@ -38,6 +38,7 @@ from noctuary.sources.transcripts import (
 )
 
 OPENCODE = "opencode"
+DATABASE_SUFFIX = ".db"
 DATABASES = "opencode*.db"  # one for each channel that it was installed from
 STORAGE = "storage"
 COPIES = frozenset({"bin", "log", "repos", "snapshot", "tool-output", "worktree"})  # of projects
@@ -48,6 +49,7 @@ _TABLES = {
     "message": {"id", "session_id", "time_created", "data"},
     "part": {"id", "message_id", "session_id", "data"},
 }
+_LOOK_WAIT_S = 1.0  # for a writer that locks the whole file; OpenCode's never does
 _SLACK_MS = 86_400_000  # a clock may be set back; what was read already adds nothing
 _CHANGED = """
 SELECT id, parent_id, directory, {revert}, {version}, time_updated FROM session
@@ -68,7 +70,7 @@ def is_session(path: Path) -> bool:
 
 def holds_conversations(path: Path) -> bool:
     """Say whether a SQLite file has OpenCode's tables; sqlite3.Error where it cannot be read."""
-    with closing(open_foreign(path, WAIT_S)[0]) as db:
+    with closing(open_foreign(path, _LOOK_WAIT_S)[0]) as db:
         return not _missing(db)
 
 

@@ -48,6 +48,12 @@ _GEMINI_SCREEN = (
     "U PROMPTTWO after it", "A ANSWERTWO",
     "U PROMPTUNDO wrong thingPROMPTAFTER right thing", "A ANSWERAFTER",
 )  # fmt: skip
+# Gemini CLI halts an answer that repeats itself: it says so in its user's place, shown as the prompt
+# before, and takes the prompt out of the history.
+_LOOPED = (
+    "U PROMPTONE Where is the valve", "U PROMPTTHREE after it", "A ANSWERTHREE",
+    "U PROMPTFOUR resumed", "A SUMMARYWORD of it all: valves",
+)  # fmt: skip
 _QWEN_SCREEN = (
     "U PROMPTONE Where is the valve?", "A ANSWERONE the valve is V7.", "U PROMPTHOLD go slowly",
     *_HELD, "U QUEUEDWORD the buoy belongs to Nils", "A Seen. ANSWERQUEUE",
@@ -99,6 +105,7 @@ RUNS = [
         ("gemini-0.61.0-terminal.jsonl", "gemini-0.61.0-subagent.jsonl"), "fountain",
         _GEMINI_SCREEN, id="gemini-terminal",
     ),
+    pytest.param(("gemini-0.61.0-loop.jsonl",), "fountain", _LOOPED, id="gemini-loop"),
     pytest.param(("gemini-0.24.0.json",), "gemini", _RESUMED, id="gemini-json"),
     pytest.param(("qwen-0.1.4.json",), "qwen", _EARLY, id="qwen-json"),
     pytest.param(
@@ -143,7 +150,7 @@ def test_every_turn_of_a_real_run_is_kept_once(
 
 _MACHINES = (
     "session_context", "task-notification", "Content from", "Resume the prior", "valve of the",
-    "following tool was executed", "<file", "one final chance", "SUMMARYWORD of it all\n",
+    "Potential loop", "following tool was executed", "<file", "one final chance", "SUMMARYWORD of it all\n",
 )  # fmt: skip
 
 
@@ -205,6 +212,24 @@ def test_what_gemini_rewinds_is_taken_back_although_it_was_kept(tmp_path: Path) 
     assert not any(
         one.endswith(("PROMPTUNDO wrong thing", "ANSWERUNDO")) for one in _kept(tmp_path)
     )
+
+
+def test_what_gemini_makes_of_earlier_turns_is_nobodys(tmp_path: Path) -> None:
+    """`/compress` puts a summary into the user's place, and an answer to it behind it."""
+    lines = _lines_of("gemini-0.61.0-resumed.jsonl")
+    at = "2026-11-28T18:00:00.000Z"
+    summary = "SUMMARYWORD of it all"
+    said = [("user", summary), ("gemini", "Got it. Thanks for the additional context!"),
+            ("user", "And who cleans it?")]  # fmt: skip
+    messages = [
+        {"id": f"m{n}", "timestamp": at, "type": role, "content": [{"text": text}]}
+        for n, (role, text) in enumerate(said)
+    ]
+    file = tmp_path / "agent" / "session-1.jsonl"
+    file.parent.mkdir()
+    file.write_bytes(b"".join(lines) + json.dumps({"$set": {"messages": messages}}).encode())
+    _ingest(file.parent, tmp_path)
+    assert _kept(tmp_path) == [*_RESUMED, "U And who cleans it?"]
 
 
 @pytest.mark.parametrize("agent", ["pi", "qwen"])
@@ -301,6 +326,13 @@ def test_a_database_of_another_schema_is_a_sentence(
     assert len(report.faults) == 1
     assert found in report.faults[0]
     assert not report.is_complete
+
+
+def test_a_copy_of_a_database_is_known_by_its_tables(tmp_path: Path) -> None:
+    copy = place(tmp_path / "agent", "opencode-1.18.33-undone.json") / "opencode.db"
+    copy = copy.rename(tmp_path / "conversations of May.db")
+    assert is_transcripts(copy)
+    assert _ingest(copy, tmp_path).turns == 7
 
 
 def test_a_damaged_database_is_a_sentence(tmp_path: Path) -> None:
