@@ -48,8 +48,7 @@ _GEMINI_SCREEN = (
     "U PROMPTTWO after it", "A ANSWERTWO",
     "U PROMPTUNDO wrong thingPROMPTAFTER right thing", "A ANSWERAFTER",
 )  # fmt: skip
-# Gemini CLI halts an answer that repeats itself: it says so in its user's place, shown as the prompt
-# before, and takes the prompt out of the history.
+# Gemini CLI halts an answer that repeats itself, and says so in its user's place.
 _LOOPED = (
     "U PROMPTONE Where is the valve", "U PROMPTTHREE after it", "A ANSWERTHREE",
     "U PROMPTFOUR resumed", "A SUMMARYWORD of it all: valves",
@@ -150,7 +149,8 @@ def test_every_turn_of_a_real_run_is_kept_once(
 
 _MACHINES = (
     "session_context", "task-notification", "Content from", "Resume the prior", "valve of the",
-    "Potential loop", "following tool was executed", "<file", "one final chance", "SUMMARYWORD of it all\n",
+    "Potential loop", "following tool was executed", "<file", "one final chance",
+    "SUMMARYWORD of it all\n",
 )  # fmt: skip
 
 
