@@ -60,7 +60,8 @@ _QWEN_SCREEN = (
     "A ANSWERTWO",
 )  # fmt: skip
 _PI = (
-    "U PROMPTONE Where is the pump?", "U PROMPTHOLD slowly",
+    "U PROMPTONE Where is the pump?",
+    "A [9610 characters that the tool wrote itself, left out]", "U PROMPTHOLD slowly",
     "A Slow. ANSWERHOLD [bash] =HELDTOOL", "U STEERWORD the buoy is Nils", "A Seen. ANSWERSTEER",
     "U FOLLOWWORD and paint it", "A ANSWERFOLLOW", "U PROMPTTWO After compaction.", "A ANSWERTWO",
 )  # fmt: skip
