@@ -40,6 +40,8 @@ class Finder(NamedTuple):
 
 _CLAUDE, _CODEX = ("CLAUDE_CONFIG_DIR", "~/.claude"), ("CODEX_HOME", "~/.codex")
 _MEMORIES, _CHROMA, _XDG = "memory/memory.db", "chroma.sqlite3", "XDG_CONFIG_HOME"
+_DATA, _QWEN = ("XDG_DATA_HOME", "~/.local/share"), ("QWEN_HOME", "~/.qwen")
+_QWEN_RUNS, _PI = ("QWEN_RUNTIME_DIR", ""), ("PI_CODING_AGENT_DIR", "~/.pi/agent")
 
 FINDERS = (
     # https://code.claude.com/docs/en/memory
@@ -50,6 +52,18 @@ FINDERS = (
     Finder("codex", "Codex sessions", *_CODEX, "sessions", TRANSCRIPTS),
     Finder("codex-archive", "archived Codex sessions", *_CODEX, "archived_sessions", TRANSCRIPTS),
     Finder("codex-notes", "Codex's notes", *_CODEX, "memories"),
+    # https://opencode.ai/docs/troubleshooting; it follows the XDG base directories on every system
+    Finder("opencode", "OpenCode sessions", *_DATA, "opencode", TRANSCRIPTS),
+    Finder("opencode-2", "OpenCode sessions, OPENCODE_DB", "OPENCODE_DB", "", "", TRANSCRIPTS),
+    # https://geminicli.com/docs/cli/session-management
+    Finder("gemini", "Gemini CLI sessions", "GEMINI_CLI_HOME", "~", ".gemini/tmp", TRANSCRIPTS),
+    # https://qwenlm.github.io/qwen-code-docs/en/users/configuration/settings
+    Finder("qwen", "Qwen Code sessions", *_QWEN, "projects", TRANSCRIPTS),
+    Finder("qwen-2", "Qwen Code sessions, other place", *_QWEN_RUNS, "projects", TRANSCRIPTS),
+    Finder("qwen-old", "early Qwen Code sessions", *_QWEN, "tmp", TRANSCRIPTS),
+    # docs/settings.md of @mariozechner/pi-coding-agent
+    Finder("pi", "pi sessions", *_PI, "sessions", TRANSCRIPTS),
+    Finder("pi-2", "pi sessions, other place", "PI_CODING_AGENT_SESSION_DIR", "", "", TRANSCRIPTS),
     Finder("claude-mem", "claude-mem", "CLAUDE_MEM_DATA_DIR", "~/.claude-mem", "claude-mem.db"),
     Finder("claude-memory", "claude-memory", "MEMORY_HOME", "~/.claude/claude-memory", _MEMORIES),
     Finder("claude-memory-2", "claude-memory, MEMORY_DB", "MEMORY_DB", ""),

@@ -26,13 +26,15 @@ from noctuary.core.settings import Settings, TranscriptSettings
 from noctuary.core.sqlite import FormatError, LogFormat, name_fault, open_log, transaction
 from noctuary.core.store import DatabaseName, SourceName, expand_user, path_of
 from noctuary.core.types import SILENT, Progress, from_micros
-from noctuary.sources.conversations import read_conversations
 from noctuary.sources.histories import (
     CHATS_SUFFIX,
     COMPRESSED_SUFFIX,
+    begin_lines,
     find_transcripts,
     finish_lines,
     is_transcripts,
+    lines_of,
+    look_at,
     read_line,
 )
 from noctuary.sources.injected import is_tool_answer
@@ -67,7 +69,6 @@ from noctuary.sources.transcripts import (
     Vetted,
     is_own_tool,
     parse_object,
-    read_lines,
     vet_part,
 )
 from noctuary.text.marks import plural
@@ -319,7 +320,7 @@ def read_transcript(
     found = path.stat()
     key = os.fspath(path.absolute())
     state = turns.find_state(key)
-    seen = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    seen = look_at(path)
     if not stat.S_ISREG(found.st_mode) or (state is not None and state[:4] == seen):
         report.unchanged += 1
         return
@@ -327,15 +328,15 @@ def read_transcript(
         fd = handle.fileno()
         size_bytes = os.fstat(fd).st_size
         state = turns.find_state(key, found)
-        run = _Run(path, fd, found, turns, settings, report)
+        run = _Run(path, fd, seen, turns, settings, report)
         if state is not None and state.digest == digest_before(fd, state.offset):
             run.end, run.context = state.offset, FileContext.from_json(state.context)
         elif state is not None:
             report.restarted += 1
-        is_chats = path.suffix == CHATS_SUFFIX
-        for line in (read_conversations if is_chats else read_lines)(handle, run.end, size_bytes):
+        begin_lines(path, run.context)
+        for line in lines_of(path, handle, range(run.end, size_bytes), run.context):
             if not run.take(line):
-                if is_chats:
+                if path.suffix == CHATS_SUFFIX:
                     report.fail(f"{path} ends inside a conversation: export or copy it again")
                 break
             is_late = until_s is not None and time.monotonic() >= until_s
@@ -384,7 +385,7 @@ class _Run:
 
     path: Path
     fd: int
-    found: os.stat_result
+    seen: tuple[int, int, int, int]  # Device, inode, size and time that the file had before
     turns: TurnsFile
     settings: TranscriptSettings
     report: IngestReport
@@ -437,16 +438,17 @@ class _Run:
                 if len(texts) > 1 and find_text_sensitivity("\n".join(texts)) is not None:
                     self.turns.mark_sensitive(number)
                     self.report.sensitive += 1
-            size = -1 if is_partial else self.found.st_size
-            seen = (self.found.st_dev, self.found.st_ino, size, self.found.st_mtime_ns)
+            device, inode, size, mtime_ns = self.seen
+            seen = (device, inode, -1 if is_partial else size, mtime_ns)
             digest = digest_before(self.fd, self.end)
             state = FileState(*seen, self.end, digest, self.context.to_json())
             self.turns.keep_state(os.fspath(self.path.absolute()), state)
         self.messages, self.touched, self.size_bytes = [], set(), 0
 
     def _keep(self, message: Message) -> None:
-        project, folder = message.project or project_of(self.path.parent.name), self.context.folder
-        if folder and message.project == self.context.project:
+        project = message.project or project_of(self.path.parent.name)
+        folder = message.folder or self.context.folder
+        if folder and (message.folder or message.project == self.context.project):
             named = wing_in_settings(folder, self.settings.wings)
             project = named or self.turns.wing_of(folder) or project
         # What only its file tells of a line without either.
@@ -548,6 +550,8 @@ def ingest_transcripts(
                 read_transcript(path, turns, settings, report)
             except OSError as error:
                 report.fail(_unreadable(path, "read", error))
+            except SourceError as error:
+                report.fail(str(error))
             progress.update(TASK, done, len(paths))
         # Agents delete their files, and every session is one.
         known_paths = turns.db.execute("SELECT path FROM files").fetchall()

@@ -13,7 +13,7 @@ import os
 import re
 import zlib
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -69,6 +69,8 @@ class _Scan:
     sizes: array[int] = field(default_factory=lambda: array("q"))  # Likewise
     id_kind: IdKind = "int"
     is_recognised: bool = False
+    # Of the rows that look like memories: who speaks, by the key that says so
+    speakers: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     first_keys: list[str] | None = None  # Of the first object that has any; None without objects
 
 
@@ -126,7 +128,9 @@ class JsonlSource(Source):
             for line in self._lines():
                 row = parse_line(line)
                 if row.problem in (None, QuarantineReason.BAD_ID):
-                    scan.is_recognised |= {"id", "content"} <= row.fields.keys()
+                    is_memory = {"id", "content"} <= row.fields.keys()
+                    scan.is_recognised |= is_memory
+                    scan.speakers |= _speakers_of(row.fields) if is_memory else set()
                     # Only what looks like a column name: a key may hold anything.
                     names = scan.first_keys or filter(_KEY_NAME.fullmatch, row.fields)
                     scan.first_keys = list(islice(names, _MAX_KEYS_NAMED))
@@ -192,6 +196,14 @@ class JsonlSource(Source):
         )
 
     def _check_recognised(self, scan: _Scan) -> None:
+        for key, who in sorted(scan.speakers):
+            if who in _ANSWERING and scan.speakers & {(key, one) for one in _ASKING}:
+                raise SourceFormatError(
+                    f"{self._path} is a conversation and not a corpus: its lines have {key!r} "
+                    f"{who!r} and that of a person. Its format is none of the agents' that "
+                    f"docs/transcripts.md names, so that its turns were not read. To read its "
+                    f"lines as memories, take the key {key!r} out of them."
+                )
         if not scan.keys or scan.is_recognised:
             return
         if scan.first_keys is None:
@@ -204,6 +216,19 @@ class JsonlSource(Source):
             f"object has the keys {', '.join(scan.first_keys) or '(none)'}; expected "
             f"{', '.join(EXPECTED_KEYS)}. Point noctuary at the corpus file, not at its queries."
         )
+
+
+# Who speaks in conversations; a corpus has no such keys with both.
+_SPEAKER_KEYS = ("role", "type", "sender", "author", "from", "speaker")
+_ASKING = frozenset({"user", "human"})
+_ANSWERING = frozenset({"assistant", "gemini", "model", "qwen", "ai", "bot", "agent", "gpt"})
+
+
+def _speakers_of(fields: Mapping[str, object]) -> set[tuple[str, str]]:
+    """Return who speaks in a row, by the keys that say so."""
+    found = ((key, fields.get(key)) for key in _SPEAKER_KEYS)
+    known = _ASKING | _ANSWERING
+    return {(k, v.lower()) for k, v in found if isinstance(v, str) and v.lower() in known}
 
 
 class _HashingReader(io.RawIOBase):

@@ -15,7 +15,7 @@ from noctuary.core.files import hash_json
 from noctuary.core.settings import CONFIG_FILE_NAME, Settings, SourceSettings
 from noctuary.core.store import DatabaseName, SourceName, path_of
 from noctuary.core.types import NOTHING
-from noctuary.sources.histories import find_transcripts
+from noctuary.sources.histories import find_transcripts, look_at
 
 # What a store says about its own memories: evidence, not truth (a server's model finds concepts).
 
@@ -430,8 +430,7 @@ def _look_below(root: Path) -> list[Any]:
     with suppress(OSError):
         for file in find_transcripts(root):
             with suppress(OSError):  # it was deleted while the folder was listed
-                stat, place = file.stat(), os.path.relpath(file.parent, root)
-                found.append([place, file.name, stat.st_ino, stat.st_size, stat.st_mtime_ns])
+                found.append([os.path.relpath(file.parent, root), file.name, *look_at(file)[1:]])
     return found
 
 

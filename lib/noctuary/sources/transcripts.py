@@ -219,6 +219,7 @@ class Message(NamedTuple):
     is_sidechain: bool  # Said by or to a subagent
     parts: tuple[Part, ...]  # In order; at least one
     copied_from: str = ""  # The session that may have it already: this one repeats its lines
+    folder: str = ""  # Where it was said, if one file holds the sessions of several folders
 
 
 class Retraction(NamedTuple):
@@ -254,6 +255,9 @@ class FileContext:
     last_answer: list[str] = field(default_factory=list[str])  # Codex: its native id and text
     waiting: list[Waiting] = field(default_factory=list[Waiting])
     asked: dict[str, str] = field(default_factory=dict[str, str])  # Questions, by their call
+    path: list[list[str]] = field(default_factory=list[list[str]])  # Ids of lines, and of turns
+    parent: str = ""  # Gemini: the session whose subagent the file is
+    since_ms: int = 0  # OpenCode: sessions that changed before are read
     agent: str = ""  # Which one wrote the file
     version: str = ""  # Of the agent, where its lines say so
     lines: int = 0  # That were read
@@ -271,6 +275,26 @@ class FileContext:
             self.asked[call] = questions
             for old in list(self.asked)[:-_MOST_WAITING]:
                 del self.asked[old]
+
+    def follow(self, line: str, native: str, parent: object = None) -> list[str]:
+        """Add a line to the path of the conversation; return the turns that it undoes.
+
+        They stand behind the line that this one says it follows.
+        """
+        undone = list[str]()
+        if isinstance(parent, str) and self.path and self.path[-1][0] != parent:
+            undone = self.cut_path(parent, is_kept=True)
+        if line not in {one for one, _ in self.path[-_MOST_WAITING:]}:
+            self.path = [*self.path[1 - _MOST_FOLLOWED :], [line, native]]
+        return undone
+
+    def cut_path(self, line: str, *, is_kept: bool = False) -> list[str]:
+        """Take a line, or what follows it, and all behind it off the path; return their turns."""
+        places = [at for at, (one, _) in enumerate(self.path) if one == line]
+        if not places:
+            return []
+        self.path, gone = self.path[: places[-1] + is_kept], self.path[places[-1] + is_kept :]
+        return [native for _, native in gone]
 
     def count(self, reading: Reading) -> None:
         """Count what a line came to."""
@@ -312,6 +336,7 @@ class FileContext:
 
 
 _MOST_WAITING = 16
+_MOST_FOLLOWED = 4_000  # lines of a conversation that a later one can undo
 _MOST_ASKED_CHARS = 20_000
 _MIN_UNKNOWN = 3  # lines of unknown types before a file is strange
 _MAX_SHARE = 0.1  # of all lines: more, and what people said may stand in them

@@ -19,13 +19,15 @@ from noctuary.core.settings import Settings
 from noctuary.core.store import store_for_source
 from noctuary.sources import finders
 from noctuary.sources.source import Source, open_source
+from tests.support.agents import place
 from tests.support.laptop import SECRET, SETTINGS, files_of, make_laptop
 
 Run = Callable[..., Result]
 VARIABLES = (
     "CLAUDE_CONFIG_DIR", "CODEX_HOME", "CLAUDE_MEM_DATA_DIR", "MEMORY_HOME", "MEMORY_DB",
     "MEMPALACE_PALACE_PATH", "MEMPALACE_PALACE", "MEMPAL_PALACE_PATH", "MEMPALACE_CONFIG_DIR",
-    "XDG_CONFIG_HOME", "XDG_DATA_HOME",
+    "XDG_CONFIG_HOME", "XDG_DATA_HOME", "OPENCODE_DB", "GEMINI_CLI_HOME", "QWEN_HOME",
+    "QWEN_RUNTIME_DIR", "PI_CODING_AGENT_DIR", "PI_CODING_AGENT_SESSION_DIR",
 )  # fmt: skip
 
 
@@ -99,6 +101,28 @@ def test_a_look_says_what_there_is_and_writes_nothing(
     assert SECRET not in json.dumps(found)
     assert dict(files_of(laptop)) == before
     assert not (laptop / ".local").exists()
+
+
+def test_sessions_of_other_agents_are_found_and_left_as_they_are(
+    user: Path, run: Run, run_json: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place(user / ".local/share/opencode", "opencode-1.18.33.json", "opencode-1.1.65.json")
+    place(user / ".gemini", "gemini-0.61.0-resumed.jsonl", "gemini-0.24.0.json")
+    place(user / ".qwen", "qwen-0.24.4-resumed.jsonl")
+    place(user, "qwen-0.1.4.json")
+    place(user / "elsewhere", "pi-0.73.1-files.jsonl")
+    monkeypatch.setenv("PI_CODING_AGENT_SESSION_DIR", str(user / "elsewhere"))
+    before = dict(files_of(user))
+    found = run_json("init", "--dry-run")
+    counts = {name: (one["memories"], one["fault"]) for name, one in by_name(found).items()}
+    assert counts == {
+        "opencode": (29, ""), "gemini": (14, ""), "qwen": (7, ""), "qwen-old": (3, ""),
+        "pi-2": (7, ""),
+    }  # fmt: skip
+    told = run("init", "--dry-run").stdout
+    for what in ("OpenCode sessions", "Gemini CLI sessions", "Qwen Code sessions", "pi sessions"):
+        assert what in told
+    assert dict(files_of(user)) == before
 
 
 def test_without_anybody_to_ask_it_refuses_and_changes_nothing(laptop: Path, run: Run) -> None:

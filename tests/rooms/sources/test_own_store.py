@@ -136,7 +136,7 @@ def test_similar_memories_are_pointed_out_in_the_same_scope_only(home: Path) -> 
     remember("The spare key hangs behind the blue door", user="ben")
     remember("The spare key hangs behind the blue door", wing="work")
 
-    def similar(text: str, **given: Any) -> list[tuple[int, float]]:
+    def similar(text: str, **given: Any) -> list[tuple[int | str, float]]:
         return [(one.id, one.similarity) for one in remember(text, **given).similar]
 
     assert similar("the  SPARE key hangs behind the blue door") == [(4, 1.0), (1, 1.0)]

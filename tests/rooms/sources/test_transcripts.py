@@ -35,6 +35,7 @@ from noctuary.sources.transcripts import (
     FileContext,
     Message,
     Part,
+    Reading,
     Skip,
     call_texts,
     parse_moment,
@@ -64,7 +65,7 @@ def session() -> ClaudeSession:
     return ClaudeSession()
 
 
-def read(line: dict[str, Any], context: FileContext | None = None) -> list[Message | Skip]:
+def read(line: dict[str, Any], context: FileContext | None = None) -> list[Reading]:
     return read_claude(line, context or FileContext())
 
 
