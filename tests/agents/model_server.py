@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -221,6 +222,13 @@ class ScriptedServer:
     def url(self) -> str:
         """The server's address, without a path."""
         return f"http://127.0.0.1:{self._http.server_port}"
+
+    def wait_for(self, said: str) -> None:
+        """Wait until a request says something."""
+        end = time.monotonic() + HOLD_S
+        while not any(said in asked.said for asked in list(self.asked)):
+            assert time.monotonic() < end, f"nobody said {said!r}"
+            time.sleep(0.05)
 
     def answer(self, asked: Asked) -> tuple[Reply, str]:
         """Keep a request and return what is said to it, with an id of its own."""
