@@ -58,7 +58,7 @@ class ClaudeCode(Home):
 
     def allow(self, *tools: str) -> None:
         """Set which tools are run without a question."""
-        settings: dict[str, Any] = {"permissions": {"allow": list(tools)}}
+        settings: dict[str, Any] = {"permissions": {"allow": list(tools), "defaultMode": "default"}}
         if self._is_hooked:
             settings["hooks"] = self.hooks_of(*_EVENTS)
         self.settings.write_text(json.dumps(settings), encoding="utf-8")

@@ -7,13 +7,16 @@ import json
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 from tests.agents.claude import ClaudeCode
 from tests.agents.model_server import Asked, Call, Reply, Rule, ScriptedServer
 from tests.agents.pictures import PNG
-from tests.agents.scenario import agent, scenario, user
+from tests.agents.scenario import Scenario, agent, scenario, user
 
+CLAUDE: list[Scenario] = []
+_played = partial(scenario, CLAUDE, "claude")
 _LOOK = (Call("Bash", {"command": "cat notes.md", "description": "read the notes"}),)
 # What asks for a summary offers tools as well.
 _SUMMARY = Rule("summary of", Reply("<summary>SUMMARYWORD it is B12.</summary>"), times=9)
@@ -36,8 +39,7 @@ def _helper(is_background: bool) -> Rule:
     return Rule("Ask a helper", start)
 
 
-@scenario(
-    "claude",
+@_played(
     user("Which buoy is in the harbour?"),
     agent("Let me look."),
     agent("It is B12."),
@@ -64,8 +66,7 @@ def print_resume_and_fork(claude: ClaudeCode, server: ScriptedServer) -> None:
     claude.say("--continue", "And once more: what size is it?")
 
 
-@scenario(
-    "claude",
+@_played(
     user("Ask a helper to measure the basin."),
     agent("I start a helper."),
     agent("The helper says 4 m."),
@@ -81,8 +82,7 @@ def subagent(claude: ClaudeCode, server: ScriptedServer) -> None:
     claude.say("Ask a helper to measure the basin.")
 
 
-@scenario(
-    "claude",
+@_played(
     user("Ask a helper to measure the basin."),
     agent("I start a helper."),
     agent("It is on its way."),
@@ -110,8 +110,7 @@ def in_the_background(claude: ClaudeCode, server: ScriptedServer) -> None:
     claude.say("--continue", "Run something slow.")
 
 
-@scenario(
-    "claude",
+@_played(
     user("First: which buoy?"),
     agent("Let me look."),
     agent("It is B12."),
@@ -136,8 +135,7 @@ def compaction(claude: ClaudeCode, server: ScriptedServer) -> None:
     claude.say("--continue", "Third: what colour is it?")
 
 
-@scenario(
-    "claude",
+@_played(
     user("Which buoy is in the harbour?"),
     agent("Let me look."),
     user("Also: the buoy belongs to Nils Aalto."),
@@ -164,7 +162,7 @@ def streamed(claude: ClaudeCode, server: ScriptedServer) -> None:
         stream.say({"type": "image", "source": picture}, "What is on this picture?")
 
 
-@scenario("claude", user("Log that the tide is high."), agent("I log it."), agent("Logged."))
+@_played(user("Log that the tide is high."), agent("I log it."), agent("Logged."))
 def mcp(claude: ClaudeCode, server: ScriptedServer) -> None:
     """A call of an MCP server's tool."""
     call = Call("mcp__quay__log_entry", {"text": "the tide is high"})
@@ -178,8 +176,7 @@ def mcp(claude: ClaudeCode, server: ScriptedServer) -> None:
     claude.say("--mcp-config", json.dumps(servers), "--", "Log that the tide is high.")
 
 
-@scenario(
-    "claude",
+@_played(
     user("Which buoy is in the harbour?"),
     agent("Let me look."),
     user("Also: the buoy belongs to Nils Aalto."),
@@ -210,8 +207,7 @@ def queued(claude: ClaudeCode, server: ScriptedServer) -> None:
         screen.wait("The quay too")
 
 
-@scenario(
-    "claude",
+@_played(
     user("Which buoy is in the harbour?"),
     agent("It is B12."),
     user("Signe Lund of the north quay", is_part=True),
@@ -249,8 +245,7 @@ def commands(claude: ClaudeCode, server: ScriptedServer) -> None:
             screen.wait(shown)
 
 
-@scenario(
-    "claude",
+@_played(
     user("Delete the notes."),
     agent("I delete them."),
     user("No, Nils Aalto still needs them."),
@@ -293,8 +288,7 @@ def rejected(claude: ClaudeCode, server: ScriptedServer) -> None:
             screen.wait(shown)
 
 
-@scenario(
-    "claude",
+@_played(
     user("Plan the repair of the basin."),
     user("turquoise as in Oulu", is_part=True),
     agent("Then that one."),

@@ -6,13 +6,16 @@ import json
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 from tests.agents.codex import Codex, words
 from tests.agents.model_server import Asked, Call, Reply, Rule, ScriptedServer
 from tests.agents.pictures import PNG
-from tests.agents.scenario import agent, scenario, user
+from tests.agents.scenario import Scenario, agent, scenario, user
 
+CODEX: list[Scenario] = []
+_played = partial(scenario, CODEX, "codex")
 _LOOK = (Call("exec_command", {"cmd": "cat notes.md"}),)
 _SUMMARY = Reply("SUMMARYWORD the buoy is B12.")
 _MCP = """\
@@ -28,8 +31,7 @@ def is_paginated(version: str) -> bool:
     return tuple(map(int, version.split("."))) >= (0, 153)
 
 
-@scenario(
-    "codex",
+@_played(
     user("Which buoy is in the harbour?"),
     agent("Let me look."),
     agent("It is B12."),
@@ -47,7 +49,7 @@ def exec_and_resume(codex: Codex, server: ScriptedServer) -> None:
     codex.exec("resume", "--last", "And who owns it?")
 
 
-@scenario("codex", user("What is on this picture?"), agent("A blue square."))
+@_played(user("What is on this picture?"), agent("A blue square."))
 def image(codex: Codex, server: ScriptedServer) -> None:
     """A prompt with a picture."""
     server.rules = [Rule("What is on this picture", Reply("A blue square."))]
@@ -55,7 +57,7 @@ def image(codex: Codex, server: ScriptedServer) -> None:
     codex.exec("-i", "picture.png", "--", "What is on this picture?")
 
 
-@scenario("codex", user("Log that the tide is high."), agent("I log it."), agent("Logged."))
+@_played(user("Log that the tide is high."), agent("I log it."), agent("Logged."))
 def mcp(codex: Codex, server: ScriptedServer) -> None:
     """A call of an MCP server's tool."""
     call = Call("log_entry", {"text": "the tide is high"}, "mcp__quay")
@@ -68,8 +70,7 @@ def mcp(codex: Codex, server: ScriptedServer) -> None:
     codex.exec("Log that the tide is high.")
 
 
-@scenario(
-    "codex",
+@_played(
     user("First: which buoy?"),
     agent("Let me look."),
     agent("It is B12."),
@@ -97,8 +98,7 @@ def compaction(codex: Codex, server: ScriptedServer) -> None:
         app.say(thread, "Third: what colour is it?")
 
 
-@scenario(
-    "codex",
+@_played(
     user("Which buoy is in the harbour?"),
     agent("It is B12."),
     user("In the fork: what colour is it?", session=1),
@@ -121,8 +121,7 @@ def fork(codex: Codex, server: ScriptedServer) -> None:
     codex.exec("resume", first, "Back in the first: who owns it?")
 
 
-@scenario(
-    "codex",
+@_played(
     user("Ask a helper to measure the basin."),
     agent("I start a helper."),
     agent("The helper says 4 m."),
@@ -138,7 +137,10 @@ def subagent(codex: Codex, server: ScriptedServer) -> None:
 
     task = {"message": "SUBTASKWORD Measure the basin.", "agent_type": "explorer"}
     server.rules = [
-        Rule("Ask a helper", Reply("I start a helper.", (Call("spawn_agent", task, "multi_agent_v1"),))),
+        Rule(
+            "Ask a helper",
+            Reply("I start a helper.", (Call("spawn_agent", task, "multi_agent_v1"),)),
+        ),
         Rule("SUBTASKWORD", Reply("The basin is 4 m wide.")),
         Rule("agent_id", wait_for_it),
         Rule("4 m wide", Reply("The helper says 4 m.")),
@@ -146,8 +148,7 @@ def subagent(codex: Codex, server: ScriptedServer) -> None:
     codex.exec("Ask a helper to measure the basin.")
 
 
-@scenario(
-    "codex",
+@_played(
     user("Plan the repair of the basin."),
     user("the light one of Oulu", is_part=True),
     agent("Then the light blue."),
@@ -168,8 +169,7 @@ def question(codex: Codex, server: ScriptedServer) -> None:
         app.say(app.begin(), "Plan the repair of the basin.", collaborationMode=plan)
 
 
-@scenario(
-    "codex",
+@_played(
     user("Which buoy is in the harbour?"),
     agent("Let me look."),
     user("Also: the buoy belongs to Nils Aalto."),
@@ -203,8 +203,7 @@ def steered_and_interrupted(codex: Codex, server: ScriptedServer) -> None:
         app.say(thread, "After the interrupt: go on.")
 
 
-@scenario(
-    "codex",
+@_played(
     user("Which buoy is in the harbour?"),
     agent("It is B12."),
     user("Wrong way: paint it red.", is_optional=True),
@@ -230,8 +229,7 @@ def rolled_back(codex: Codex, server: ScriptedServer) -> None:
         app.say(thread, "Right way: paint it green.")
 
 
-@scenario(
-    "codex",
+@_played(
     user("Which buoy is in the harbour?"),
     agent("It is B12."),
     user("Queued: and who owns it?"),
@@ -252,8 +250,7 @@ def queued(codex: Codex, server: ScriptedServer) -> None:
         app.wait_for_end(2)
 
 
-@scenario(
-    "codex",
+@_played(
     user("Which buoy is in the harbour?"),
     agent("It is B12."),
     user("And who owns it?", session=1),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -127,7 +128,9 @@ def _write_anthropic(reply: Reply, unique: str, model: str) -> Iterator[bytes]:
     for at, (block, delta) in enumerate(blocks):
         start = {"type": "content_block_start", "index": at, "content_block": block}
         yield sse("content_block_start", start)
-        yield sse("content_block_delta", {"type": "content_block_delta", "index": at, "delta": delta})
+        yield sse(
+            "content_block_delta", {"type": "content_block_delta", "index": at, "delta": delta}
+        )
         yield sse("content_block_stop", {"type": "content_block_stop", "index": at})
     stop = {"stop_reason": "tool_use" if reply.calls else "end_turn", "stop_sequence": None}
     yield sse(
@@ -196,11 +199,14 @@ class ScriptedServer:
     strays: list[str] = field(default_factory=list[str])
 
     def __enter__(self) -> Self:
+        self._salt = uuid.uuid4().hex[:16]  # No two runs share an id
         self._used: dict[int, int] = {}
         self._lock = threading.Lock()
         server = self
+
         class Handler(_Handler):
             scripted = server
+
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._http.daemon_threads = True
         threading.Thread(target=self._http.serve_forever, daemon=True).start()
@@ -234,7 +240,7 @@ class ScriptedServer:
         """Keep a request and return what is said to it, with an id of its own."""
         with self._lock:
             self.asked.append(asked)
-            unique = f"{len(self.asked):06d}"
+            unique = f"{self._salt}{len(self.asked):04d}"
             for at, rule in enumerate(self.rules):
                 if not asked.body.get("tools"):
                     continue  # A title or a summary: the script is about the conversation

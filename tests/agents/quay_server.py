@@ -27,6 +27,10 @@ for line in sys.stdin:
     asked = json.loads(line)
     if "id" in asked:
         result = _answer(asked["method"], asked.get("params"))
-        found = {"result": result} if result is not None else {"error": {"code": -32601, "message": "none"}}
+        found = (
+            {"result": result}
+            if result is not None
+            else {"error": {"code": -32601, "message": "none"}}
+        )
         sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **found}) + "\n")
         sys.stdout.flush()

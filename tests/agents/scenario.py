@@ -60,18 +60,15 @@ class Scenario(NamedTuple):
         return f"{self.agent}-{self.name}"
 
 
-SCENARIOS: list[Scenario] = []
-
-
 def scenario(
-    agent: str, *turns: Said, versions: Callable[[str], bool] = bool
+    table: list[Scenario], agent: str, *turns: Said, versions: Callable[[str], bool] = bool
 ) -> Callable[[Callable[[Any, ScriptedServer], None]], Callable[[Any, ScriptedServer], None]]:
-    """Put a driving function into the table under its name."""
+    """Put a driving function into a table under its name."""
 
     def keep(
         drive: Callable[[Any, ScriptedServer], None],
     ) -> Callable[[Any, ScriptedServer], None]:
-        SCENARIOS.append(Scenario(agent, drive.__name__.strip("_"), drive, turns, versions))
+        table.append(Scenario(agent, drive.__name__.strip("_"), drive, turns, versions))
         return drive
 
     return keep
@@ -99,9 +96,9 @@ def read_turns(roots: Iterable[Path], turns: Path) -> list[Kept]:
 
 def _kept(fields: Any) -> Kept:
     role, _, content = str(fields["content"]).partition(": ")
-    words = (line for line in content.split("\n") if not re.match(r"\[[^\]\n]+\]?", line))
+    is_call = re.compile(r"\[[^\n]+" if role == "Assistant" else r"(?!)")
+    text = "\n".join(line for line in content.split("\n") if not is_call.match(line)).strip()
     where = (str(fields["session_id"]), str(fields["wing"]))
-    text = "\n".join(words).strip()
     return Kept(str(fields["id"]), role.lower(), text, content, str(fields["created_at"]), *where)
 
 
@@ -136,5 +133,3 @@ def _is_it(kept: Kept, turn: Said) -> bool:
 def _is_nobodys(kept: Kept) -> bool:
     said = kept.content if kept.role == "user" else kept.text
     return any(word in said for word in NOBODYS)
-
-

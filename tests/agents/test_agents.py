@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import tests.agents.claude_scenarios
-import tests.agents.codex_scenarios  # noqa: F401
 from tests.agents.claude import ClaudeCode
+from tests.agents.claude_scenarios import CLAUDE
 from tests.agents.codex import Codex
+from tests.agents.codex_scenarios import CODEX
 from tests.agents.home import PROJECT
-from tests.agents.model_server import Call, Reply, Rule, ScriptedServer
-from tests.agents.scenario import SCENARIOS, Scenario, differences, read_turns
+from tests.agents.model_server import ScriptedServer
+from tests.agents.scenario import Scenario, differences, read_turns
 from tests.agents.versions import PACKAGES, NotInstalledError, install
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -28,7 +25,7 @@ _DRIVERS = {"claude": ClaudeCode, "codex": Codex}
 _RUNS = Path(__file__).resolve().parents[2] / "artifacts" / "agents"
 _PLAYED = [
     pytest.param(version, played, id=f"{played.agent}-{version}-{played.name}")
-    for played in SCENARIOS
+    for played in (*CLAUDE, *CODEX)
     for version in PACKAGES[played.agent].versions
     if played.versions(version)
 ]
@@ -70,4 +67,6 @@ def _keep_run(driver: Any, server: ScriptedServer, folder: Path) -> None:
             shutil.copytree(root, folder / root.name)
     requests = "".join(f"{json.dumps(asked.body)}\n" for asked in server.asked)
     (folder / "requests.jsonl").write_text(requests, encoding="utf-8")
-    (folder / "hooks.jsonl").write_text("".join(f"{json.dumps(h)}\n" for h in driver.hooked), "utf-8")
+    (folder / "hooks.jsonl").write_text(
+        "".join(f"{json.dumps(h)}\n" for h in driver.hooked), "utf-8"
+    )
