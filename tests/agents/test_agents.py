@@ -92,8 +92,8 @@ def test_codex_migrates_its_rollouts_without_a_turn_of_another_id(
     before = read_turns(old.transcripts, tmp_path / "before.db")
     old.command = install("codex", _CODEX[0])
     assert "migrated" in old.run("migrate-rollouts", "--apply", "--verbose").stdout
-    meta = [p.open().readline() for p in old.transcripts[0].rglob("*.jsonl")]
-    assert all('"paginated"' in line for line in meta)
+    rollouts = old.transcripts[0].rglob("*.jsonl")
+    assert all('"history_mode":"paginated"' in path.read_text("utf-8") for path in rollouts)
     assert read_turns(old.transcripts, tmp_path / "after.db") == before
     assert read_turns(old.transcripts, tmp_path / "before.db") == before
 
