@@ -9,7 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.agents.model_server import Call, Reply, Rule, ScriptedServer  # noqa: E402
+from tests.agents.model_server import Call, Reply, Rule, ScriptedServer
 
 
 def main() -> None:
