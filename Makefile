@@ -13,9 +13,9 @@ ARMS ?=
 WORKERS ?= 2
 # A database (env:NAME, postgresql://...) is no path.
 SOURCE := $(if $(STORE),$(if $(filter env:% postgresql:% postgres:%,$(STORE)),$(STORE),$(abspath $(STORE))),)
-CODE := lib assets pipelines tests bench docs
+CODE := lib assets pipelines tests bench docs findings
 
-TARGETS := help setup setup-ray setup-docs nightly recall status doctor test test-server test-ray test-all lint format types defs bench bench-quality bench-peers bench-verify bench-scale bench-tables docs docs-build ui clean
+TARGETS := help setup setup-ray setup-docs nightly recall status doctor test test-server test-ray test-agents test-all lint format types defs bench bench-quality bench-peers bench-verify bench-scale bench-tables docs docs-build ui clean
 # What was misspelt would be passed over, and the night would run on the sample.
 OPTIONS := STORE Q SETS ARMS WORKERS BASE_PYTHON VENV PY SHELL MAKEFLAGS
 GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(origin $v)),$v))
@@ -72,9 +72,13 @@ test-server: $(READY) ## Install the PostgreSQL server for the tests (Debian pac
 test-ray: setup-ray ## Run the tests of Ray: the same night with both runners, killed workers
 	@cd $(ROOT) && $(PY) -m pytest -q -m slow tests/e2e/test_ray.py tests/rooms/work/test_ray.py tests/rooms/work/test_runner.py
 
+# Installs some 2 GB of agents from npm into the temporary folder, once.
+test-agents: $(READY) ## Drive real agents with a scripted model and compare every turn (10 minutes, needs npm and tmux)
+	@cd $(ROOT) && $(PY) -m pytest -q -m slow tests/agents
+
 # The slow tests kill, measure and open browsers: one at a time. Those of test-ray are among them.
 test-all: test setup-ray ## Run every test: kills, browser, real data sets, many examples of each property
-	@cd $(ROOT) && $(PY) -m pytest -q -m slow
+	@cd $(ROOT) && $(PY) -m pytest -q -m slow --ignore tests/agents
 	@cd $(ROOT) && $(PY) -m pytest -q -n $(WORKERS) --hypothesis-profile thorough tests/properties
 
 lint: $(READY) ## Check style and formatting

@@ -19,14 +19,14 @@ RUNS = ROOT / "artifacts" / "agents"
 GOLDEN = ROOT / "tests" / "golden" / "agents"
 _END_CHARS = 80  # that are kept at both ends of a long text
 _MANY = 6  # items of a list
-_HOME = re.compile(r"/[^\s\"'<>]*?/home(?=/src/|/\.c)")
+_HOME = re.compile(r"/[^\s\"'<>]*?/(?:home)/(?=src/|\.c)")
 _SLUG = re.compile(r"-tmp-[\w-]*?-home(?=-src-)")
 _MACHINE = (
     (re.compile(r"Linux \d[\w.+-]*"), "Linux 6.1.0"),
     (re.compile(r"/tmp/claude-\d+"), "/tmp/claude-1000"),
     (re.compile(r"\S+/python\d?(?= )"), "python3"),
-    (re.compile(r"/[^\s\"']*/(?=hook\.py)"), "/home/ada/"),
-    (re.compile(r"/[^\s\"']*/(?=quay_server\.py)"), "/home/ada/"),
+    (re.compile(r"/[^\s\"']*/(?=hook\.py)"), "/home/me/"),
+    (re.compile(r"/[^\s\"']*/(?=quay_server\.py)"), "/home/me/"),
 )
 # Of these one a file is enough: they say nothing that a turn is made of.
 _BOOKS = frozenset(
@@ -49,7 +49,7 @@ def shrink(value: Any) -> Any:
         return [shrink(one) for one in value[:_MANY]]
     if not isinstance(value, str):
         return value
-    text = _SLUG.sub("-home-ada", _HOME.sub("/home/ada", value))
+    text = _SLUG.sub("-home-me", _HOME.sub("/home/me/", value))
     for found, invented in _MACHINE:
         text = found.sub(invented, text)
     left_out = len(text) - 2 * _END_CHARS
@@ -92,9 +92,7 @@ def main() -> None:
                 for path in sorted(run.rglob("*.jsonl")):
                     if path.parent != run:
                         below = path.relative_to(run).parts
-                        shrink_file(
-                            path, target / Path(*(_SLUG.sub("-home-ada", p) for p in below))
-                        )
+                        shrink_file(path, target / Path(*(_SLUG.sub("-home-me", p) for p in below)))
 
 
 if __name__ == "__main__":

@@ -93,8 +93,8 @@ def test_codex_migrates_its_rollouts_without_a_turn_of_another_id(
     before = read_turns(old.transcripts, tmp_path / "before.db")
     old.command = install("codex", _CODEX[0])
     assert "migrated" in old.run("migrate-rollouts", "--apply", "--verbose").stdout
-    meta = [p.open().readline() for p in old.transcripts[0].rglob("*.jsonl")]
-    assert all('"paginated"' in line for line in meta)
+    rollouts = old.transcripts[0].rglob("*.jsonl")
+    assert all('"history_mode":"paginated"' in path.read_text("utf-8") for path in rollouts)
     assert read_turns(old.transcripts, tmp_path / "after.db") == before
     assert read_turns(old.transcripts, tmp_path / "before.db") == before
 
@@ -118,7 +118,7 @@ def test_codex_compresses_old_rollouts_and_no_turn_is_lost(
 
 @pytest.mark.parametrize(
     ("agent", "version"),
-    [(agent, version) for agent in _DRIVERS for version in PACKAGES[agent].versions],
+    [(agent, version) for agent in ("claude", "codex") for version in PACKAGES[agent].versions],
 )
 def test_the_label_of_an_mcp_call_names_server_and_tool(
     agent: str, version: str, server: ScriptedServer, tmp_path: Path
@@ -156,7 +156,7 @@ _CALLS = {
 
 @pytest.mark.parametrize(
     ("agent", "version"),
-    [(agent, version) for agent in _DRIVERS for version in PACKAGES[agent].versions],
+    [(agent, version) for agent in ("claude", "codex") for version in PACKAGES[agent].versions],
 )
 def test_memories_reach_the_model_and_the_session_reaches_the_memories(
     agent: str, version: str, server: ScriptedServer, tmp_path: Path
