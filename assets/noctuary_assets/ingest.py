@@ -49,6 +49,7 @@ from noctuary.sources.export import (
 )
 from noctuary.sources.ingest import (
     find_roots,
+    find_unread_sessions,
     forget_sensitive,
     hash_bytes,
     ingest_transcripts,
@@ -128,6 +129,9 @@ def export_memories(night: Night) -> StageResult:
     return night.finish(replace(result, notes={**ingested, **result.notes}))
 
 
+_NAMED_FAULTS = 3  # of transcripts that cannot be read; one broken disk has thousands
+
+
 def _ingest_new_turns(night: Night) -> dict[str, Any]:
     """Keep what is new in transcripts; a path that cannot be read is no reason to stop a night."""
     notes: dict[str, Any] = {}
@@ -135,6 +139,9 @@ def _ingest_new_turns(night: Night) -> dict[str, Any]:
     if roots := find_roots(night.source, settings):
         reports = [ingest_transcripts(root, turns, settings, night.progress) for root in roots]
         notes["transcripts"] = [report.to_json() for report in reports]
+        faults = [fault for report in reports for fault in report.faults]
+        more = f"; and {len(faults) - _NAMED_FAULTS} more" if len(faults) > _NAMED_FAULTS else ""
+        notes["transcript_faults"] = "; ".join(faults[:_NAMED_FAULTS]) + more
         if unread := [name for root in roots for name in find_unread(root)]:
             notes["warning"] = (
                 f"not read, because no conversation is in it: {', '.join(unread)} of a Claude "
@@ -144,6 +151,7 @@ def _ingest_new_turns(night: Night) -> dict[str, Any]:
         journalled = capture_journalled(find_home(), night.paths.root, settings)
         if journalled["transcripts"]:
             notes["journalled"] = journalled
+    notes["unread_sessions"] = ". ".join(find_unread_sessions(turns))
     if forgotten := forget_sensitive(turns):
         notes["turns_forgotten"] = forgotten
     return notes

@@ -143,6 +143,7 @@ class CodexSession:
         session: str = "01990000-aaaa-7bbb-8ccc-dddddddddddd",
         cwd: str = "/home/me/depot",
         source: object = "cli",
+        **more: object,
     ) -> None:
         self.lines: list[dict[str, Any]] = []
         meta = {
@@ -154,6 +155,7 @@ class CodexSession:
             "source": source,
             "model_provider": "openai",
             "base_instructions": {"text": "You are a coding agent."},
+            **more,
         }
         self.add("session_meta", meta)
 
@@ -170,6 +172,12 @@ class CodexSession:
         return self.add(
             "response_item", {"type": "message", "role": "assistant", "content": content}
         )
+
+    def said_once(self, said: str, **more: object) -> dict[str, Any]:
+        """Add an answer without its event."""
+        content = [{"type": "output_text", "text": said}]
+        message = {"type": "message", "role": "assistant", "content": content}
+        return self.add("response_item", {**message, **more})
 
     def called(self, call_id: str, name: str, **arguments: Any) -> dict[str, Any]:
         """Add a function call."""

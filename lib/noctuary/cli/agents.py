@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from noctuary.agents.client import AGENTS
 from noctuary.agents.state import COUNTERS, read_counters
 from noctuary.cli import main as cli
 from noctuary.cli.entry import run_hook
-from noctuary.core.errors import SnapshotMissingError
-from noctuary.core.store import find_home, find_store
+from noctuary.core.errors import NoctuaryError, SnapshotMissingError
+from noctuary.core.store import StorePaths, find_home, find_store, list_stores
 
 # `noctuary hook`: what coding agents run at their events; here for its help text.
 
@@ -163,11 +164,22 @@ def status(folder: Path) -> None:
             for event in counters.events
             for p95 in [event.percentile_ms(0.95)]
         ],
+        "unread": list(_unread_sessions(home)),
         "fault": counters.fault,
     }
     cli.tell(found, _status_lines(found), [counters.fault] if counters.fault else ())
     if any(s.state in {installation.BROKEN, installation.UNREADABLE} for s in states):
         sys.exit(cli.EXIT_FAILED)
+
+
+def _unread_sessions(home: Path) -> Iterator[str]:
+    """Yield what sessions of every store are not understood; doctor names a damaged file."""
+    from noctuary.sources.ingest import find_unread_sessions  # loads what no hook needs
+
+    for directory in list_stores(home):
+        with suppress(NoctuaryError):
+            sentences = find_unread_sessions(StorePaths(directory).turns)
+            yield from (f"{directory.name}: {sentence}" for sentence in sentences)
 
 
 def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -184,6 +196,7 @@ def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
         line += f"{event['failures']:,} failed{p95}"
         code = event["outage_code"]
         yield line if code is None else f"{line}; fails now: {code}"
+    yield from found["unread"]
 
 
 @hooks.command()

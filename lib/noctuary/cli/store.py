@@ -357,6 +357,7 @@ _REMEDIES = {
     "source": "the next night cannot run; recall still answers. Restore it, or set source.path",
     "abstention": "run `noctuary nightly`: each night calibrates (docs/abstention.md)",
     "transcripts": "correct transcripts.path: agents delete old transcripts, unread or not",
+    "sessions": "update noctuary; until then what you said in them is not kept",
     "gate": "read {verdict}; the snapshot before it keeps serving",
     "gate never": "run `noctuary nightly`",
     "index": "run `noctuary nightly`: it adds them; recall reads the snapshot and misses none",
@@ -429,6 +430,7 @@ def examine(paths: StorePaths) -> list[Finding]:
         "last_verdict": lambda: _look_at_verdict(paths),
         "index": lambda: look_at_index(paths),
         "transcripts": lambda: look_at_transcripts(settings.transcripts.path, settings.sources),
+        "sessions": lambda: _look_at_sessions(paths),
         "access_log": lambda: _look_at_access_log(paths),
         "injections": lambda: _look_at_injections(paths),
         "usage": lambda: _look_at_usage(paths),
@@ -646,6 +648,12 @@ def look_at_transcripts(path: str, sources: Mapping[str, str] = NOTHING) -> Find
     if fault is None and not is_transcripts(place):
         fault = f"{place} holds no transcript of an agent"
     return _warn_if("transcripts", fault, f"{place} can be read")
+
+
+def _look_at_sessions(paths: StorePaths) -> Iterator[Finding]:
+    from noctuary.sources.ingest import find_unread_sessions
+
+    yield from (_warn("sessions", sentence) for sentence in find_unread_sessions(paths.turns))
 
 
 def _look_at_verdict(paths: StorePaths) -> Finding:

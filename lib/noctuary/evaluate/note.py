@@ -222,7 +222,10 @@ def _note_warnings(done: Done) -> Iterator[str]:
         warnings.append(f"the summaries' model gave no answer for {groups}; asked again next night")
     for stage in done.values():
         told = _told(done, stage.name)
-        named = ("fault", "injections_fault", "warning", "hook_faults")
+        named = (
+            "fault", "injections_fault", "warning", "hook_faults", "transcript_faults",
+            "unread_sessions",
+        )  # fmt: skip
         warnings += [f"{spoken(stage.name)}: {told[name]}" for name in named if told.get(name)]
     found = [" ".join(warning.split()) for warning in warnings if warning]
     yield from (f"Warning: {warning}." for warning in found)

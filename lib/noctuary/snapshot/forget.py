@@ -178,6 +178,7 @@ def plan_forget(
     # Copies are told apart by nothing that lasts: they go with it.
     gone = bury(NOTHING_FORGOTTEN, found.values(), "", _own_rule(made_of))
     found.update({r.memory_id: r for r in rows if gone.holds(r)})
+    found.update({r.memory_id: r for r in _told_again(found.values(), rows)})
     kept = sorted((r for r in found.values() if may_forget is None or may_forget(r)), key=_by_id)
     memories = tuple(
         PlannedMemory(r, (*_place(r, made_of, in_source), *snapshots.get(r.memory_id, ())))
@@ -189,6 +190,23 @@ def plan_forget(
         paths.root, spec, memories, tuple(unknown), _count_summaries(paths, kept), tuple(notes),
         _older_texts(kept, rows, earlier.values()),
     )  # fmt: skip
+
+
+_REMEMBER_CALL = re.compile(r"\[[^\s\]:]*remember[^\s\]:]*: (.*)\]$", re.MULTILINE)
+
+
+def _told_again(
+    found: Iterable[MemoryRecord], rows: Iterable[MemoryRecord]
+) -> Iterator[MemoryRecord]:
+    """Yield the turns in which an agent had one of some memories remembered.
+
+    Transcripts keep such calls where noctuary's server has another name.
+    """
+    texts = {" ".join(r.content.split()) for r in found}
+    for row in rows:
+        calls = _REMEMBER_CALL.findall(row.content) if row.is_turn else ()
+        if any(text in call for call in calls for text in texts):
+            yield row
 
 
 def _older_texts(

@@ -578,20 +578,26 @@ def _is_gone(path: str) -> bool:
 
 # Sessions that say something noctuary does not understand.
 
-_AGENT_NAMES = {"claude": "Claude Code", "codex": "Codex"}
+_AGENT_NAMES = {
+    "claude": "Claude Code", "codex": "Codex", "gemini": "Gemini CLI", "qwen": "Qwen Code",
+    "opencode": "OpenCode", "pi": "pi",
+}  # fmt: skip
 
 
-def find_unread(turns_path: Path) -> list[str]:
+def find_unread_sessions(turns_path: Path) -> list[str]:
     """Return a sentence for each agent and version whose sessions are not understood."""
     if not turns_path.is_file():
         return []
     silent, strange = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    with closing(open_log(turns_path, TURNS, wait_s=WAIT_S)) as db:
-        for (text,) in db.execute("SELECT context FROM files"):
-            context = FileContext.from_json(text)
-            version = (_AGENT_NAMES.get(context.agent, context.agent), context.version)
-            silent[version] += context.is_silent
-            strange[version] += context.is_strange and not context.is_silent
+    try:
+        with closing(open_log(turns_path, TURNS, wait_s=WAIT_S)) as db:
+            contexts = [text for (text,) in db.execute("SELECT context FROM files")]
+    except sqlite3.Error as error:
+        raise _unusable(turns_path, error) from None
+    for context in map(FileContext.from_json, contexts):
+        version = (_AGENT_NAMES.get(context.agent, context.agent), context.version)
+        silent[version] += context.is_silent
+        strange[version] += context.is_strange and not context.is_silent
     found = list[str]()
     for name, version in sorted({*silent, *strange}):
         counts = (
