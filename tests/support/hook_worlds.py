@@ -90,6 +90,9 @@ class MemoryWorld(HookProcess):
         self._called("read_session")
         return self.sessions.get(session_id, SessionState())
 
+    def is_known(self, session_id: str) -> bool:
+        return session_id in self.sessions
+
     def write_session(self, session_id: str, state: SessionState) -> None:
         self._called("write_session")
         self.sessions[session_id] = state

@@ -36,7 +36,14 @@ from noctuary.agents.hooks import (
     parse_event,
     query_of,
 )
-from noctuary.agents.state import COUNTERS, JOURNAL, EventCounters, read_counters, read_journal
+from noctuary.agents.state import (
+    COUNTERS,
+    JOURNAL,
+    EventCounters,
+    SessionState,
+    read_counters,
+    read_journal,
+)
 from noctuary.core.settings import TranscriptSettings
 from noctuary.recall.engine import Recaller
 from noctuary.sources.ingest import TurnsFile
@@ -630,3 +637,61 @@ def test_no_process_is_started_for_what_is_no_transcript(monkeypatch: pytest.Mon
     monkeypatch.setattr(hooks, "start_detached", refuse)
     for path in ("/no/such/file", "/dev/zero", "/tmp", "a\0b"):
         assert world_of(None).capture(path) is None
+
+
+# A fork's model has what its parent's was given: each version tells of it in another way.
+
+
+def _session(folder: Path, name: str) -> dict[str, str]:
+    return {"session_id": name, "transcript_path": str(folder / f"{name}.jsonl")}
+
+
+@pytest.mark.parametrize("version", ["old_id_at_start", "fork_at_start", "other_folder", "new"])
+def test_a_fork_is_not_given_again_what_its_parent_was(tmp_path: Path, version: str) -> None:
+    folder = tmp_path / "projects"
+    folder.mkdir()
+
+    def process() -> HookProcess:
+        return HookProcess("claude", None, tmp_path / "home", time.monotonic())
+
+    def start(source: str, name: str, **fields: Any) -> None:
+        event = {"hook_event_name": "SessionStart", "source": source, **_session(folder, name)}
+        process().begin_session(parse_event(event | fields))
+
+    start("startup", "parent")
+    process().write_session("parent", SessionState().with_injected([KEY]))
+    (folder / "parent.jsonl").write_text("{}\n", "utf-8")
+    os.utime(folder / "parent.jsonl", (time.time() - 100, time.time() - 100))
+    (folder / "another.jsonl").write_text("{}\n", "utf-8")
+    asks, knows = _session(folder, "fork"), True
+    if version == "fork_at_start":
+        start("fork", "fork", seconds_since_last_response=101)
+    elif version == "new":
+        start("resume", "parent")
+        start("startup", "fork")
+        knows = False
+    else:
+        start("resume", "parent")
+        if version == "other_folder":
+            asks, knows = _session(tmp_path, "fork"), False
+    event = parse_event({"hook_event_name": "UserPromptSubmit", "prompt": "key?", **asks})
+    assert process().continue_session(event).knows(KEY) is knows
+
+
+@pytest.mark.parametrize("seconds", [None, "7", True, -1, float("nan"), 10**12])
+def test_a_fork_whose_parent_is_not_told_knows_nothing(tmp_path: Path, seconds: object) -> None:
+    event = {"hook_event_name": "SessionStart", "source": "fork", **_session(tmp_path, "f")}
+    parsed = parse_event({**event, "seconds_since_last_response": seconds})
+    assert parsed.idle_s is None
+    HookProcess("claude", None, tmp_path / "home", 0.0).begin_session(parsed)
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["<task-notification><summary>key found</summary></task-notification>\nRead the file.",
+     '<teammate-message teammate_id="b">where is the spare key?</teammate-message>'],
+)  # fmt: skip
+def test_a_machines_message_asks_nothing(words: str) -> None:
+    world = MemoryWorld()
+    assert handle(prompt(words), world) == {}
+    assert not world.asked
