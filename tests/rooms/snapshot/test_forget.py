@@ -41,12 +41,14 @@ from noctuary.snapshot.publish import list_snapshots, rollback
 from noctuary.sources import own_store
 from noctuary.sources.corpus import read_records
 from noctuary.sources.export import Tally, refuse_emptied, sift
+from noctuary.sources.ingest import ingest_transcripts
 from noctuary.sources.source import open_source
 from tests.e2e.byte_scan import find_texts, pieces
 from tests.rooms.sources.test_several import publish as publish_list
 from tests.support import lean
 from tests.support.live import ROWS, Cache, age, make_cache, publish_from
 from tests.support.store import Store, day_us, memory, new_store
+from tests.support.transcripts import ClaudeSession, call, write_session
 
 SECRET = "Zanzibarova keeps the Oxenholme ledger beneath the third floorboard."
 KEPT = ("The spare key hangs behind the blue door.", "Lunch is at noon in the canteen.")
@@ -436,6 +438,22 @@ def test_a_memory_of_before_the_first_night_is_forgotten(home: Path) -> None:
     remember(KEPT[0])
     assert apply_forget(plan_forget(ids=[1])).is_gone
     assert find_texts(home, PARTS) == []
+
+
+def test_the_call_that_had_a_memory_remembered_is_forgotten_with_it(
+    house: House, tmp_path: Path
+) -> None:
+    session = ClaudeSession()
+    session.user("Keep what I said of the ledger, and of the canteen nothing.")
+    session.assistant(call("mcp__store__remember", "c1", text=SECRET, wing="vault"))
+    session.result("c1", "kept")
+    session.assistant(call("mcp__store__remember", "c2", text=KEPT[0]))
+    path = write_session(tmp_path / "session.jsonl", session.lines)
+    assert ingest_transcripts(path, house.paths.turns).turns == 3
+    plan = plan_forget(ids=[1])
+    assert [(SECRET in m.record.content, m.places) for m in plan.memories][1:] == [
+        (True, (forget.TURNS,))
+    ]
 
 
 # A source of somebody else.
