@@ -376,8 +376,8 @@ def test_who_knows_the_link_waits_for_a_place(
     monkeypatch.setattr(browse, "_MOST_REQUESTS", 1)
     site = start(dense_store)
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: site.ask("status").code, range(8)))
-    assert found == [200] * 8
+        found = list(pool.map(site.ask, ["status"] * 8))
+    assert [got.code for got in found] == [200] * 8
 
 
 def test_the_link_is_given_to_the_browser_in_a_private_file(
