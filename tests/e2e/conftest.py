@@ -61,9 +61,21 @@ def small_night(tmp_path_factory: pytest.TempPathFactory) -> FirstNight:
     """A tenth of the sample after its first night, in a process and a store with nothing in it."""
 
     def build(directory: Path) -> Ran:
-        return run_night(build_small_source(directory), directory / "store", fresh=True)
+        # Of a user who has nothing yet: what a night leaves there is looked at.
+        user = small_user(directory)
+        for name in user.values():
+            Path(name).mkdir(parents=True)
+        source = build_small_source(directory)
+        return run_night(source, directory / "store", extra=user, fresh=True)
 
     return _first_night(tmp_path_factory, "small", build)
+
+
+def small_user(directory: Path) -> dict[str, str]:
+    """Return where the user of the small night has their home and their temporary files."""
+    places = {"HOME": "home", "TMPDIR": "tmp", "XDG_CACHE_HOME": "cache", "XDG_CONFIG_HOME": "etc"}
+    user = directory.with_name(f"{directory.name}-user")
+    return {variable: str(user / name) for variable, name in places.items()}
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from noctuary_pipelines.definitions import build_definitions
 from noctuary_pipelines.resources import open_night
 from noctuary_pipelines.site import resolve_site
 from tests.e2e.byte_scan import find_texts
-from tests.e2e.conftest import FirstNight
+from tests.e2e.conftest import FirstNight, small_user
 from tests.e2e.driver import DONE, environment, run_night
 from tests.e2e.stores import Bench, editing, leftovers
 
@@ -85,6 +85,13 @@ def require_healed(bench: Bench, serving: str, said: str, name: Path | str = "")
     assert find_faults(bench.paths) == []
     assert leftovers(bench.store) == []
     assert bench.ask("boiler error").warnings == ()
+
+
+def test_a_night_writes_only_below_its_home(small_night: FirstNight) -> None:
+    user = small_user(small_night.bench.store.parent)
+    left = [str(path) for place in user.values() for path in Path(place).rglob("*")]
+    assert left == []
+    assert (small_night.bench.store.parent / "cache").is_dir()
 
 
 def test_one_damaged_file_is_made_again(small_night: FirstNight, tmp_path: Path) -> None:

@@ -10,12 +10,14 @@ import json
 import logging
 import os
 import secrets
+import socket
 import sys
 import tempfile
 import threading
 import webbrowser
+from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from email.message import Message
 from functools import partial
 from hmac import compare_digest
@@ -157,7 +159,8 @@ ANSWERS: Mapping[str, Callable[[View, Asked], Fields]] = {
 HOST = "127.0.0.1"
 _NAMES = (HOST, "localhost")
 _SECRET_BYTES = 24
-_MOST_REQUESTS = 16  # at once; others are hung up on
+_MOST_REQUESTS = 16  # that are answered at once; others of who knows the link wait for a place
+_MOST_STRANGERS = 64  # connections that have not named the secret; beyond them the oldest is closed
 _HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -198,6 +201,9 @@ def _say(status: int, sentence: object) -> Sent:
     return Sent(status, _TEXT, f"{visible(str(sentence))}\n".encode())
 
 
+_BUSY = _say(HTTPStatus.SERVICE_UNAVAILABLE, "too many questions at once: ask again")
+
+
 class PageServer(ThreadingTCPServer):
     """Shows one view to whoever has its link, until it is shut down."""
 
@@ -210,6 +216,8 @@ class PageServer(ThreadingTCPServer):
         self._view = view
         self._secret = secrets.token_urlsafe(_SECRET_BYTES)
         self._free = threading.Semaphore(_MOST_REQUESTS)
+        self._strangers: OrderedDict[Any, None] = OrderedDict()  # the oldest first
+        self._counting = threading.Lock()
         try:
             super().__init__((HOST, port), _Handler)
         except OSError as error:
@@ -234,9 +242,8 @@ class PageServer(ThreadingTCPServer):
             parts = urlsplit(address)
         except ValueError:
             return _say(HTTPStatus.BAD_REQUEST, "the address cannot be read")
-        secret, slash, name = parts.path.removeprefix("/").partition("/")
-        is_known = compare_digest(secret.encode(errors="replace"), self._secret.encode())
-        if not is_known or not slash:
+        name = parts.path.removeprefix("/").partition("/")[2]
+        if not self._knows(parts.path):
             return _say(HTTPStatus.NOT_FOUND, "open the link that `noctuary browse` printed")
         fault = self._foreign(headers, is_page=not name)
         if fault is not None:
@@ -245,6 +252,11 @@ class PageServer(ThreadingTCPServer):
             package, file, kind = _FILES[name]
             return Sent(HTTPStatus.OK, kind, resources.files(package).joinpath(file).read_bytes())
         return self._ask(name, parts.query)
+
+    def _knows(self, path: str) -> bool:
+        secret, slash, _ = path.removeprefix("/").partition("/")
+        is_secret = compare_digest(secret.encode(errors="replace"), self._secret.encode())
+        return is_secret and bool(slash)
 
     def _foreign(self, headers: Message, *, is_page: bool) -> str | None:
         """Return why a request may be another page's; None where it is the browser's own."""
@@ -288,18 +300,39 @@ class PageServer(ThreadingTCPServer):
         return Sent(HTTPStatus.OK, _HTML, page.read_bytes(), _REPORT_POLICY)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread, where one is free."""
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+        """Answer in a thread; whoever only holds a connection makes room for who comes later."""
+        with self._counting:
+            self._strangers[request] = None
+            oldest = next(iter(self._strangers))
+            is_full = len(self._strangers) > _MOST_STRANGERS
+            if is_full:
+                del self._strangers[oldest]
+                with suppress(OSError):  # its thread reads the end, and closes it
+                    oldest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, and make room."""
+        """Answer, and forget the connection."""
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._free.release()
+            with self._counting:
+                self._strangers.pop(request, None)
+
+    @contextmanager
+    def place(self, request: Any, address: str) -> Generator[bool]:
+        """Yield whether there is a place to answer a request; only who knows the link takes one."""
+        if not self._knows(address):
+            yield True
+            return
+        with self._counting:
+            self._strangers.pop(request, None)
+        is_free = self._free.acquire(timeout=_TIMEOUT_S)
+        try:
+            yield is_free
+        finally:
+            if is_free:
+                self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of a browser that hung up: it does so with every letter that is typed."""
@@ -312,11 +345,14 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 10  # s; a browser sends at once
 
     def do_GET(self) -> None:
-        try:
-            sent = cast("PageServer", self.server).answer(self.path, self.headers)
-        except Exception as error:
-            # A defect in one answer must not leave the page waiting.
-            sent = _say(HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__} in the server")
+        server = cast("PageServer", self.server)
+        with server.place(self.request, self.path) as is_free:
+            try:
+                sent = server.answer(self.path, self.headers) if is_free else _BUSY
+            except Exception as error:
+                # A defect in one answer must not leave the page waiting.
+                what = f"{type(error).__name__} in the server"
+                sent = _say(HTTPStatus.INTERNAL_SERVER_ERROR, what)
         self._send(sent)
 
     def _send(self, sent: Sent) -> None:

@@ -470,6 +470,7 @@ class Receipt(NamedTuple):
 
 HOOK_RECEIPTS = "installs"
 SERVER_RECEIPTS = "mcp_installs"  # of MCP servers
+RECEIPT_KINDS = (HOOK_RECEIPTS, SERVER_RECEIPTS)
 
 
 def receipts_path(home: Path, kind: str = HOOK_RECEIPTS) -> Path:

@@ -378,7 +378,7 @@ def _rendered(text: str, value: Any, indent: str) -> str:
 
 # TOML, of Codex: a table of its own at the end, which changes the meaning of nothing before it.
 
-_OWN_TABLE = re.compile(rf"\[mcp_servers\.{NAME}[.\]]")
+_OWN_TABLE = re.compile(rf"[ \t]*\[mcp_servers\.{NAME}[.\]]")
 
 
 def _parse_toml(path: Path, text: str) -> Settings:
@@ -391,17 +391,37 @@ def _parse_toml(path: Path, text: str) -> Settings:
 
 
 def _edit_toml(text: str, entry: Settings | None) -> str:
-    lines = re.split(r"(?<=\n)", text)
-    tables = [i for i, line in enumerate(lines) if line.startswith("[")]
-    if own := [i for i in tables if _OWN_TABLE.match(lines[i])]:
-        gap = 1 if own[0] and not lines[own[0] - 1].strip() else 0
-        end = next((i for i in tables if i > own[-1]), len(lines))
-        text = "".join([*lines[: own[0] - gap], *lines[end:]])
-    if entry is None:
-        return text
+    """Return a text with another table of noctuary's, None for none; every comment stays."""
     newline = _newline(text)
-    table = _toml_table(entry).replace(_LF, newline)
-    return text + newline * (bool(text) + (text[-1:] not in ("", _LF))) + table
+    table = "" if entry is None else _toml_table(entry).replace(_LF, newline)
+    lines = re.split(r"(?<=\n)", text)
+    tables = [i for i, line in enumerate(lines) if _TABLE.match(line)]
+    own = [i for i in tables if _OWN_TABLE.match(lines[i])]
+    if not own:
+        if entry is None:
+            return text
+        return text + newline * (bool(text) + (text[-1:] not in ("", _LF))) + table
+    for begin in reversed(own):
+        end = next((i for i in tables if i > begin), len(lines))
+        comments = _comments(lines[begin:end], newline)
+        if begin == own[0] and table:
+            lines[begin:end] = [table, *comments, newline if end < len(lines) else ""]
+            continue
+        gap = not comments and begin > 0 and not lines[begin - 1].strip()
+        lines[begin - gap : end] = comments
+    return "".join(lines)
+
+
+_TABLE = re.compile(r"[ \t]*\[[^\r\n]*\][ \t]*(?:#[^\r\n]*)?\r?\n?\Z")
+_COMMENT = re.compile(r"""(?:[^"'#\r\n]|"(?:[^"\\\r\n]|\\.)*"|'[^'\r\n]*')*(#[^\r\n]*)""")
+
+
+def _comments(lines: Sequence[str], newline: str) -> list[str]:
+    """Return what stays of a table that goes: comments, and the blank lines behind the last key."""
+    last = max(i for i, line in enumerate(lines) if line.split("#")[0].strip())
+    told = [found[1] + newline for line in lines[: last + 1] if (found := _COMMENT.match(line))]
+    rest = lines[last + 1 :]
+    return [*told, *rest] if told or any(line.strip() for line in rest) else []
 
 
 def _toml_table(entry: Settings) -> str:

@@ -498,7 +498,7 @@ def _disconnect(root: Path, faults: list[str]) -> Iterator[Mapping[str, Any]]:
             place = SettingsPlace(agent, install.USER, Path(path))
             try:
                 change = kind.take_out(place, home=root)
-                _drop_backups(place.path.resolve(), change)
+                _drop_backups(place, root)
             except (install.HookInstallError, OSError, KeyError) as error:
                 faults.append(f"{agent}, {kind.what}: {error}")
                 continue
@@ -510,15 +510,14 @@ def _disconnect(root: Path, faults: list[str]) -> Iterator[Mapping[str, Any]]:
         (root / _RECEIPT).unlink(missing_ok=True)
 
 
-def _drop_backups(file: Path, change: HookChange) -> None:
-    """Remove the copies of a settings file that is again as it was before."""
-    now = file.read_bytes() if file.is_file() else None
-    copies = list(file.parent.glob(f"{glob.escape(file.name)}.noctuary-*.bak"))
-    same = [copy for copy in copies if copy.is_file() and copy.read_bytes() == now]
-    for copy in same:
-        copy.unlink()
-    if same and change.backup is not None:
-        Path(change.backup).unlink(missing_ok=True)
+def _drop_backups(place: SettingsPlace, root: Path) -> None:
+    """Remove the copies of a settings file that holds nothing of noctuary's any more."""
+    path = str(place.path)
+    if any(path in install.read_receipts(root, kind) for kind in install.RECEIPT_KINDS):
+        return
+    file = place.path.resolve()
+    for copy in file.parent.glob(f"{glob.escape(file.name)}.noctuary-*.bak"):
+        copy.unlink(missing_ok=True)
 
 
 # A question that this memory can answer.

@@ -180,6 +180,21 @@ def find_home(environ: Mapping[str, str] | None = None) -> Path:
     return expand_user(configured).absolute() if configured else _user_home(env)
 
 
+_CACHES = {
+    "MPLCONFIGDIR": "matplotlib", "TORCHINDUCTOR_CACHE_DIR": "torchinductor",
+    "TRITON_CACHE_DIR": "triton", "TORCH_EXTENSIONS_DIR": "torch_extensions",
+}  # fmt: skip
+
+
+def keep_caches_in_home() -> None:
+    """Let libraries that a night imports keep their files below the home; call it before that.
+
+    A place that the user chose stays.
+    """
+    for variable, name in _CACHES.items():
+        os.environ.setdefault(variable, str(find_home() / "cache" / name))
+
+
 def _user_home(environ: Mapping[str, str]) -> Path:
     base = environ.get("XDG_DATA_HOME", "").strip()
     return (Path(base) if base else expand_user("~/.local/share")) / "noctuary"

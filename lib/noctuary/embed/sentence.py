@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from noctuary.core.errors import EncoderError
 from noctuary.core.files import fsync_dir, fsync_file, hash_file, hash_text, remove_tree, write_text
 from noctuary.core.foreign_json import parse_json
-from noctuary.core.store import find_home
+from noctuary.core.store import find_home, keep_caches_in_home
 from noctuary.core.types import SILENT, Progress
 from noctuary.embed import lean, onnx
 from noctuary.embed.fingerprint import (
@@ -258,6 +258,7 @@ def open_sentence_encoder(model: str = DEFAULT_MODEL) -> SentenceEncoder:
 def load_model(directory: Path, attention: str | None = None) -> Any:
     """Load a SentenceTransformer, with an implementation of attention by transformers' name."""
     options = {"attn_implementation": attention} if attention else {}
+    keep_caches_in_home()
     try:
         library: Any = importlib.import_module("sentence_transformers")
     except ImportError as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from noctuary.core.store import keep_caches_in_home
 from noctuary.evaluate.abstain import Abstention, measure_abstention
 from noctuary.evaluate.decide import SERVED, Runs, score_group
 from noctuary.evaluate.metrics import (
@@ -477,11 +478,9 @@ def _differences(rows: Mapping[str, Difference], metric: str, title: str) -> Plo
 
 def plot_differences(rows: Mapping[str, Difference], metric: str, title: str) -> bytes:
     """Draw mean differences, the best at the top; significant ones are filled and coloured."""
-    from matplotlib.figure import Figure
-
     drawn = sorted(rows.items(), key=lambda row: (-abs(row[1].mean), row[0]))[:MAX_ROWS]
     drawn.sort(key=lambda row: (-row[1].mean, row[0]))
-    figure = Figure((9.4, 1.4 + 0.27 * len(drawn)), layout="constrained")
+    figure = _new_figure(9.4, 1.4 + 0.27 * len(drawn))
     axes = figure.add_subplot()
     for place, (_, found) in enumerate(drawn):
         ends = found.interval
@@ -507,9 +506,7 @@ def plot_differences(rows: Mapping[str, Difference], metric: str, title: str) ->
 
 def plot_risk_coverage(abstention: Mapping[str, Any]) -> bytes:
     """Draw the share of wrong answers over that of answered queries, as `Abstention` writes it."""
-    from matplotlib.figure import Figure
-
-    figure = Figure((7.2, 4.3), layout="constrained")
+    figure = _new_figure(7.2, 4.3)
     axes, curve = figure.add_subplot(), abstention["curve"]
     axes.plot(curve["coverage"], curve["risk"], color=BLUE, marker=".", clip_on=False)
     axes.axhline(curve["risk"][-1], color=MUTED, linestyle="--")
@@ -521,6 +518,14 @@ def plot_risk_coverage(abstention: Mapping[str, Any]) -> bytes:
     title = f"{_label(abstention['name'])}: area {curve['area']:.3f}{auroc}"
     axes.set_title(title, loc="left", **_PLAIN)
     return to_png(figure)
+
+
+def _new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure, in inches; matplotlib keeps its list of fonts below the home."""
+    keep_caches_in_home()
+    from matplotlib.figure import Figure
+
+    return Figure((width, height), layout="constrained")
 
 
 def to_png(figure: Figure) -> bytes:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.core.store import keep_caches_in_home
 from noctuary.recall.candidates import (
     SECONDS_PER_DAY,
     SECONDS_PER_HOUR,
@@ -734,6 +735,7 @@ class _UnavailableError(Exception):
 
 def _load(model: str) -> Any:
     try:
+        keep_caches_in_home()
         library: Any = import_module("sentence_transformers")
     except ImportError as error:
         raise _UnavailableError(

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
@@ -346,18 +350,34 @@ def test_a_store_that_cannot_be_read_is_a_sentence(plain_store: Store, start: St
     assert got.text.count("\n") == 1
 
 
-def test_a_request_that_never_ends_keeps_no_other_waiting(
+@pytest.mark.parametrize("sent", [b"", b"GET /", b"GET /guess/ HTTP/1.1\r\nX-A: "])
+@pytest.mark.parametrize("count", [16, 200])
+def test_strangers_who_hold_connections_keep_the_owner_from_nothing(
+    dense_store: Store, start: Start, count: int, sent: bytes
+) -> None:
+    site = start(dense_store)
+    before = threading.active_count()
+    held = [socket.create_connection(("127.0.0.1", site.port)) for _ in range(count)]
+    for connection in held:
+        with suppress(OSError):
+            connection.sendall(sent)
+    began = time.monotonic()
+    for _ in range(4):
+        assert site.ask("status").code == 200
+    assert time.monotonic() - began < 5
+    assert threading.active_count() - before < 80
+    for connection in held:
+        connection.close()
+
+
+def test_who_knows_the_link_waits_for_a_place(
     dense_store: Store, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(browse, "_MOST_REQUESTS", 3)
+    monkeypatch.setattr(browse, "_MOST_REQUESTS", 1)
     site = start(dense_store)
-    silent = [http.client.HTTPConnection("127.0.0.1", site.port, timeout=30) for _ in range(2)]
-    for connection in silent:
-        connection.connect()
-        connection.sock.sendall(b"GET /")
-    assert site.ask("status").code == 200
-    for connection in silent:
-        connection.close()
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(site.ask, ["status"] * 8))
+    assert [got.code for got in found] == [200] * 8
 
 
 def test_the_link_is_given_to_the_browser_in_a_private_file(

@@ -172,6 +172,45 @@ def test_toml_keeps_what_stands_around_the_table(user: Path) -> None:
     assert place.path.read_bytes().decode() == MINE + TAIL
 
 
+HEAD = f"[mcp_servers.{NAME}]"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    ("written", "left"),
+    [
+        ("{own}# about nothing\n", "# about nothing\n"),
+        ("{own}\n# about tui\n[tui]\nn = 1\n", "\n# about tui\n[tui]\nn = 1\n"),
+        ("{own}# at the end", "# at the end"),
+        ("{own}tool_timeout_sec = 9 # slow disk\n", "# slow disk\n"),
+        ("# above\n{own}", "# above\n"),
+        ("{own}# one\n[mcp_servers.noctuary.env]\nA = '#1' # two\n", "# one\n# two\n"),
+        ("{own}  # indented\n  [tui] # it\nn = 1\n", "  # indented\n  [tui] # it\nn = 1\n"),
+        ("{head} # of mine\n{rest}", "# of mine\n"),
+    ],
+)
+def test_a_comment_of_the_owner_s_stays_wherever_it_stands(
+    user: Path, written: str, left: str, end: str
+) -> None:
+    place = find_place("codex", "user", user)
+    place.path.parent.mkdir()
+    place.path.write_text("model = 'o'\n")
+    install_server(place, WORDS, home=user / "n")
+    before, _, own = place.path.read_text().partition(HEAD)
+    parts = {"own": HEAD + own, "head": HEAD, "rest": own.lstrip("\n")}
+    text = before + written.format(**parts)
+    place.path.write_bytes(text.replace("\n", end).encode())
+    # Renewed, it keeps its comments as well.
+    install_server(place, [WORDS[0], "mcp", "--store", "x"], home=user / "n")
+    renewed = place.path.read_bytes().decode()
+    assert [c for c in left.split("\n") if "#" in c and c.strip() not in renewed] == []
+    place.path.write_bytes(text.replace("\n", end).encode())
+    assert uninstall_server(place, home=user / "n").action == "removed"
+    found = place.path.read_bytes().decode().replace(end, "\n")
+    assert found.removeprefix("model = 'o'\n").strip() == left.strip()
+    assert tomllib.loads(found).get("mcp_servers") is None
+
+
 ELSE = {"command": "docker", "args": ["run", "noctuary", "mcp"]}
 
 

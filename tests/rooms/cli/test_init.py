@@ -264,6 +264,24 @@ def test_hooks_of_the_owners_own_stay_where_they_are(
     assert (laptop / ".claude/settings.json").read_bytes() == before
 
 
+def test_undo_leaves_no_copy_of_its_own_making_and_no_comment_is_lost(
+    laptop: Path, run_json: Callable[..., Any], night: list[Any]
+) -> None:
+    toml, claude = laptop / ".codex/config.toml", laptop / ".claude/settings.json"
+    toml.write_text("model = 'o' # fast\n", encoding="utf-8")
+    claude.write_text('{"theme": "dark"}', encoding="utf-8")
+    (laptop / ".claude/settings.json.bak").write_text("the owner's", encoding="utf-8")
+    run_json("init", "--yes")
+    toml.write_text(toml.read_text("utf-8") + "# why it is here\n", encoding="utf-8")
+    edited = json.loads(claude.read_text("utf-8"))
+    claude.write_text(json.dumps({**edited, "model": "m"}), encoding="utf-8")
+    run_json("init", "--undo")
+    told = [line for line in toml.read_text("utf-8").splitlines() if line]
+    assert told == ["model = 'o' # fast", "# why it is here"]
+    assert json.loads(claude.read_text("utf-8")) == {"theme": "dark", "model": "m"}
+    assert [path.name for path in laptop.rglob("*.bak")] == ["settings.json.bak"]
+
+
 def test_undo_goes_on_where_one_file_cannot_be_changed(
     laptop: Path, run: Run, run_json: Callable[..., Any], night: list[Any]
 ) -> None:

@@ -398,7 +398,10 @@ def test_a_file_that_still_holds_it_is_named_until_it_is_gone(house: House) -> N
 def test_the_command_fails_where_not_all_of_it_was_done(
     house: House, monkeypatch: pytest.MonkeyPatch, words: list[str], code: int
 ) -> None:
-    monkeypatch.setattr("noctuary.cli.forget._night", lambda plan: house.night)
+    def night(_: Plan) -> Any:
+        return house.night
+
+    monkeypatch.setattr("noctuary.cli.forget._night", night)
     store = ["--store", str(house.paths.root)]
     done = CliRunner().invoke(main, ["forget", *words, *store])
     assert done.exit_code == code, done.output
