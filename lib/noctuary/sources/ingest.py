@@ -540,8 +540,9 @@ def ingest_transcripts(
                     turns.drop_own_traffic()
                 turns.keep_fact("settings", wanted)
         try:
-            # The oldest first: a fork repeats the lines of the session that it comes from.
-            paths = sorted(find_transcripts(root), key=_written_at)
+            # Codex names a file by when it was begun: the session that a fork repeats comes first,
+            # also where it went on after the fork.
+            paths = sorted(find_transcripts(root), key=lambda path: path.name)
         except OSError as error:
             report.fail(_unreadable(root, "read", error))
             return report
@@ -559,12 +560,6 @@ def ingest_transcripts(
             with transaction(turns.db):
                 turns.db.executemany("DELETE FROM files WHERE path = ?", gone)
     return report
-
-
-def _written_at(path: Path) -> float:
-    with suppress(OSError):
-        return path.stat().st_mtime
-    return 0.0
 
 
 def _is_gone(path: str) -> bool:

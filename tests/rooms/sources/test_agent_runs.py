@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.agents.scenario import Scenario, differences, read_turns
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "agents"
 _LONGEST_BYTES = 40 * 2**10
+_LONG_AGO = 1_700_000_000
 _RUNS = [
     pytest.param(run, played, id=f"{run.parent.name}-{run.name}")
     for played in (*CLAUDE, *CODEX)
@@ -40,6 +42,15 @@ def test_one_reading_of_every_run_is_all_turns_of_all(agent: str, tmp_path: Path
     }
     together = read_turns(runs, tmp_path / "turns.db")
     assert {turn.id for turn in together} == one_by_one
+
+
+def test_a_fork_repeats_nothing_also_where_its_parent_went_on(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(GOLDEN / "codex-0.146.0" / "fork", run)
+    for age_s, path in enumerate(sorted(run.rglob("*.jsonl"), key=lambda path: path.name)):
+        os.utime(path, (_LONG_AGO - age_s, _LONG_AGO - age_s))
+    kept = read_turns(sorted(run.iterdir()), tmp_path / "turns.db")
+    assert differences(kept, next(p for p in CODEX if p.name == "fork").turns) == []
 
 
 @pytest.mark.parametrize("version", ["2.1.332", "2.1.197"])
