@@ -79,8 +79,8 @@ def read_claude(line: Mapping[str, object], context: FileContext) -> list[Readin
 
 
 def finish_claude(context: FileContext, *, is_idle: bool) -> list[Reading]:
-    """Return the prompts that left the queue, where the file ends; of an idle file, all of them."""
-    return list(_release(context, ("taken", "queued") if is_idle else ("taken",)))
+    """Return the prompts of the queue that no line repeats; none while the file still grows."""
+    return list(_release(context, ("taken", "queued"))) if is_idle else []
 
 
 def _message(

@@ -540,9 +540,8 @@ def ingest_transcripts(
                     turns.drop_own_traffic()
                 turns.keep_fact("settings", wanted)
         try:
-            # Codex names a file by when it was begun: the session that a fork repeats comes first,
-            # also where it went on after the fork.
-            paths = sorted(find_transcripts(root), key=lambda path: path.name)
+            # A fork repeats lines of the session that it comes from, which is to be read before.
+            paths = sorted(find_transcripts(root), key=_begun)
         except OSError as error:
             report.fail(_unreadable(root, "read", error))
             return report
@@ -560,6 +559,15 @@ def ingest_transcripts(
             with transaction(turns.db):
                 turns.db.executemany("DELETE FROM files WHERE path = ?", gone)
     return report
+
+
+def _begun(path: Path) -> tuple[float, str]:
+    """Return what orders transcripts by when they were begun, as far as a file says so."""
+    if path.name.startswith("rollout-"):  # Codex names a file by that time
+        return 0.0, path.name
+    with suppress(OSError):
+        return path.stat().st_mtime, path.name
+    return 0.0, path.name
 
 
 def _is_gone(path: str) -> bool:
