@@ -537,7 +537,7 @@ def test_a_process_that_keeps_asking_reads_every_byte_once(dense_store: Store) -
     assert third.memories
     assert "another checksum" in said(third, "snapshot_altered")
     assert not checks(), "once is enough"
-    write_tombstones(dense_store.root, bury(read_tombstones(dense_store.root), [], ""))
+    write_tombstones(dense_store.root, bury(read_tombstones(dense_store.root), [], "", bool))
     assert "snapshot_altered" in codes(recall("spare key")), "it is not forgotten by opening again"
 
 

@@ -190,9 +190,9 @@ def test_only_texts_that_are_near_another_are_read(monkeypatch: pytest.MonkeyPat
         return keys_of(text)
 
     monkeypatch.setattr("noctuary.recall.selection.keys_of", keys)
-    near = said(30, text="old"), said(1, text="new")
+    near = said(30, text="crumb"), said(1, text="crumbs")
     assert run(FILTER, *near, said(60, 0.0, text="alone")).dropped
-    assert sorted(texts) == ["new", "old"]
+    assert sorted(texts) == ["crumb", "crumbs"]
 
 
 Links = Mapping[int, Successor]

@@ -590,7 +590,8 @@ def sessions_of_two_projects(folder: Folder, tmp_path: Path) -> list[str]:
         (place / ".git/config").write_text(remote)
         said = ClaudeSession(session=f"of-{owner}", cwd=str(place))
         said.user(f"The {owner} wheel turns.")
-        write_session(folder.root / owner / "session.jsonl", said.lines)
+        session = write_session(folder.root / owner / "session.jsonl", said.lines)
+        os.utime(session, (1_790_000_000 + len(folders), 1_790_000_000 + len(folders)))
         folders.append(str(place))
     return folders
 
@@ -602,15 +603,15 @@ def wings_of(turns: Path) -> dict[str, str]:
 def test_two_repositories_of_one_name_have_a_wing_each(folder: Folder, tmp_path: Path) -> None:
     mona, ben = sessions_of_two_projects(folder, tmp_path)
     folder.ingest()
-    apart = {"ben": "mill", "mona": "mona/mill"}  # in the order in which they were read
+    apart = {"mona": "mill", "ben": "ben/mill"}  # in the order in which they were begun
     assert wings_of(folder.turns) == apart
-    assert [wing_of(place, folder.turns, 0.1) for place in (mona, ben)] == ["mona/mill", "mill"]
+    assert [wing_of(place, folder.turns, 0.1) for place in (mona, ben)] == ["mill", "ben/mill"]
     assert wing_of(str(tmp_path / "eve/mill"), folder.turns, 0.1) == "eve/mill"
     before = folder.turns.read_bytes()
     assert wing_of(str(tmp_path / "eve/mill"), tmp_path / "none.sqlite", 0.1) == "mill"
     assert folder.turns.read_bytes() == before
     folder.ingest(wings=(f"{mona}=wheel",))
-    assert wings_of(folder.turns) == {"ben": "mill", "mona": "wheel"}
+    assert wings_of(folder.turns) == {"ben": "ben/mill", "mona": "wheel"}
     folder.ingest()
     assert wings_of(folder.turns) == apart
 
@@ -632,6 +633,6 @@ def test_turns_of_before_are_moved_and_those_whose_transcripts_are_gone_stay(
         db.commit()
         numbers = db.execute("SELECT turn_id, number FROM turns ORDER BY 1").fetchall()
     folder.ingest()
-    assert wings_of(folder.turns) == {"ben": "mill", "lost": "mill", "mona": "mona/mill"}
+    assert wings_of(folder.turns) == {"mona": "mill", "lost": "mill", "ben": "ben/mill"}
     with closing(sqlite3.connect(folder.turns)) as db:
         assert db.execute("SELECT turn_id, number FROM turns ORDER BY 1").fetchall() == numbers

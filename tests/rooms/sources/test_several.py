@@ -334,7 +334,7 @@ def test_what_is_remembered_is_found_at_once(
     assert "live_unreachable" not in str(recall("spare key").to_json()["warnings"])
     kept = remember(KEY)
     assert (kept.store, kept.is_live, kept.source) == (store.root, True, file)
-    assert ids("spare key blue door")[0] == f"own:{kept.id}"
+    assert ids("spare key blue door")[0] == kept.id
     assert "notes:1" in ids("lunch at noon")
 
 
