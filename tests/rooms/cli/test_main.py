@@ -160,6 +160,35 @@ WRONG = {
 """What is wrong with a call, and what is said of it."""
 
 
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("recal key", "'recall'"),
+        ("nigthly", "'nightly'"),
+        ("Doctor", "'doctor'"),
+        ("hooks instal", "'install'"),
+        ("graph shwo Nina", "'show'"),
+        ("profile lst", "'list'"),
+        ("evaluate chek set", "'check'"),
+        ("mcp instal", "'install'"),
+        ("proposals promotion", "'promotions'"),
+        ("schedule stat", "'status'"),
+    ],
+)
+def test_a_mistyped_command_is_told_what_is_like_it(run: Run, call: str, said: str) -> None:
+    done = run(*shlex.split(call))
+    assert done.exit_code == 2
+    assert "Did you mean" in done.output
+    assert said in done.output
+
+
+def test_what_is_like_no_command_is_told_of_none(run: Run) -> None:
+    done = run("xylophone")
+    assert done.exit_code == 2
+    assert "No such command 'xylophone'." in done.output
+    assert "Did you mean" not in done.output
+
+
 @pytest.mark.parametrize("call", WRONG)
 def test_a_wrong_call_is_exit_code_2_and_a_sentence(
     run: Run, dense_store: Store, call: str
