@@ -561,8 +561,11 @@ ASKS_OR_WRITES = ("hook", "init", "browse", "serve", "mcp", "forget", "import", 
 
 
 def test_no_command_shows_what_is_being_forgotten(
-    dense_store: Store, tmp_path: Path, run: Run
+    dense_store: Store, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # some write into the project that they are called in
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path / "codex"))
     secret = memory(FORGOTTEN, wing="Hushwing", room="Hushwing", tags="Oxenholme, key")
     talk = turns("talk", *(f"Ana: Zanzibarova books the {day} flight." for day in DAYS))
     store, records = dense_store, renumber([*household(), secret, *talk])
