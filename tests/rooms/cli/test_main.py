@@ -28,7 +28,7 @@ from noctuary.cli.main import WANTED, find_sdk_fault, is_supported, main
 from noctuary.cli.sql import TABLE_NAMES
 from noctuary.core.sqlite import connect_immutable
 from noctuary.core.store import ROWS_FILE
-from noctuary.core.tombstones import bury, read_tombstones, write_tombstones
+from noctuary.core.tombstones import read_tombstones, write_tombstones
 from noctuary.snapshot.publish import serving_id
 from noctuary.text.marks import visible
 from tests.support.claude_memory import Row, make_sqlite
@@ -586,7 +586,9 @@ def test_no_command_shows_what_is_being_forgotten(
     told = [words for words, done in before.items() if UNSAID.search(_without(words, done))]
     assert {words.split()[0] for words in told} >= {"recall", "sql", "graph", "status", "expand"}
     assert [path for path in tmp_path.rglob("vault/*/*/*") if "Zanzibarova" in path.name]
-    write_tombstones(store.root, bury(read_tombstones(store.root), gone, "2026-03-01T00:00:00Z"))
+    ids = frozenset(record.memory_id for record in gone)
+    stones = read_tombstones(store.root)._replace(ids=ids, since="2026-03-01T00:00:00Z")
+    write_tombstones(store.root, stones)
     shown = {" ".join(words): run(*words) for words in commands}
     assert [words for words, done in shown.items() if UNSAID.search(_without(words, done))] == []
     assert "spare key" in shown["recall key --inject"].output
