@@ -34,14 +34,17 @@ help: ## Show this help
 	@echo "  SETS=\"...\"     labelled sets for make bench-quality, bench-peers and bench-verify (default: all)"
 	@echo "  ARMS=\"...\"     which peers make bench-peers measures, noctuary among them (default: all)"
 	@echo "  Q=\"...\"        question for make recall"
+	@echo "  TORCH_FROM=... options of pip for PyTorch's CPU build (docs/install.md)"
 
 setup: $(READY) ## Create .venv and install everything (once; again when pyproject.toml changes)
 
-# torch goes first and pinned: an open range would pull several GB of CUDA packages.
+# For Linux the public index has torch==2.13.0 with CUDA: a wheel of 527 MB and several GB that it requires. TORCH_FROM
+# says where pip finds PyTorch's CPU build instead (docs/install.md#torch).
+TORCH_FROM ?=
 $(READY): $(ROOT)/pyproject.toml
 	@test -x $(PY) || $(BASE_PYTHON) -m venv $(VENV)
 	@echo "installing dependencies into $(VENV) (a few minutes the first time)"
-	@$(VENV)/bin/pip install --quiet torch==2.13.0
+	@$(VENV)/bin/pip install --quiet torch==2.13.0 $(TORCH_FROM)
 	@$(VENV)/bin/pip install --quiet --editable "$(ROOT)[pipelines,dev]"
 	@touch $(READY)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
+import shutil
 import sqlite3
 import sys
 import time
@@ -18,7 +20,7 @@ import click
 from noctuary.core.errors import NoctuaryError, PublishRefusedError, StoreError, StoreLockedError
 from noctuary.core.files import remove_tree
 from noctuary.core.manifest import read_manifest
-from noctuary.core.store import StorePaths
+from noctuary.core.store import StorePaths, find_home
 from noctuary.snapshot.publish import find_damage, read_verdict, serving_id
 from noctuary.text.marks import plural
 from noctuary.work.ledger import LEDGER, record_dagster
@@ -256,6 +258,18 @@ def _echo(line: str, *, err: bool = False) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2 if err else 1)
 
 
+def how_to_ask(site: Site) -> tuple[str, str]:
+    """Return the command and the store as a shell takes them, from any folder."""
+    script, root = Path(sys.executable).absolute().with_name("noctuary"), site.paths.root
+    named = shutil.which("noctuary")
+    is_named = named is not None and script.exists() and Path(named).samefile(script)
+    # A home that a variable moved is another one in the next shell.
+    others = {name: value for name, value in os.environ.items() if name != "NOCTUARY_HOME"}
+    is_usual = root.parent == site.home == find_home(others)
+    command = "noctuary" if is_named else shlex.quote(str(script))
+    return command, root.name if is_usual else shlex.quote(str(root.absolute()))
+
+
 def _finish(outcome: Outcome, site: Site | None, started: float, as_json: bool) -> NoReturn:
     seconds = time.perf_counter() - started
     if as_json:
@@ -263,11 +277,8 @@ def _finish(outcome: Outcome, site: Site | None, started: float, as_json: bool) 
     elif site and outcome.exit_code == EXIT_DONE:
         _echo(f"\n{outcome.message}\nin {seconds:.1f} s")
         _echo_note(outcome)
-        # The environment's own script in its shortest form, and the store by name where that does.
-        script, root = Path(sys.executable).with_name("noctuary"), site.paths.root
-        command = script.relative_to(Path.cwd()) if script.is_relative_to(Path.cwd()) else script
-        shown = root.name if root.parent == site.home else root
-        _echo(f'\nask it:  {command} recall "..." --store {shown}')
+        command, store = how_to_ask(site)
+        _echo(f'\nask it:  {command} recall "..." --store {store}')
     else:
         _echo(f"\n{outcome.status}: {outcome.message}", err=True)
         _echo_note(outcome)

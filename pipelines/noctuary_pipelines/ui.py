@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -20,6 +21,9 @@ _HOST = "127.0.0.1"
 
 def serve_store(source: str | None, store: str | None, *, port: int, webserver_only: bool) -> None:
     """Serve the Dagster UI until it is stopped."""
+    # A shell without a terminal starts its background jobs with SIGINT ignored, and Dagster answers
+    # SIGTERM as it answers SIGINT: nothing but SIGKILL would end it, and leave what it started.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     _require_free(port)
     try:
         site = resolve_site(source, store)

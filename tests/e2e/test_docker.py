@@ -135,7 +135,7 @@ def test_compose_mounts_and_publishes_no_more_than_it_says() -> None:
     lines = (ROOT / "docker" / "Dockerfile").read_text("utf-8").splitlines()
     assert "USER noctuary" in lines
     project = (ROOT / "pyproject.toml").read_text("utf-8")
-    (pinned,) = [line.split()[-1] for line in lines if "install torch" in line]
+    (pinned,) = [w for line in lines for w in line.split() if w.startswith("torch==")]
     assert f'"{pinned}"' in project
 
 

@@ -109,7 +109,7 @@ def test_the_night_prints_what_readme_shows(full_night: FirstNight) -> None:
     lines += ["", report["message"], f"in {report['wall_s']} s", ""]
     lines += [*(f"- {line}" for line in report["note"]), "", f"report  {page}"]
     require_shown(shown, "\n".join([*lines, "", *shown.splitlines()[-1:]]))
-    assert shown.splitlines()[-1].split()[2:3] == [".venv/bin/noctuary"]
+    assert shown.splitlines()[-1].split()[2:3] == ["/home/me/noctuary/.venv/bin/noctuary"]
 
 
 def test_every_command_runs_and_prints_what_readme_shows(store: Path, tmp_path: Path) -> None:

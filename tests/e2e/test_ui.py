@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,12 +88,19 @@ def test_the_schedule_is_there_and_off(ui: Ui) -> None:
     assert schedule["scheduleState"]["status"] == "STOPPED"
 
 
+@pytest.mark.parametrize("how", ["by-a-service-manager", "in-the-background-of-a-script"])
 def test_ending_the_command_ends_everything_it_started(
-    small_night: FirstNight, tmp_path: Path
+    small_night: FirstNight, tmp_path: Path, how: str
 ) -> None:
     """A service manager signals one process; a webserver that stays behind would hold the port."""
     bench = small_night.bench.twin(tmp_path)
-    process, found = start_ui(bench)
+    known = signal.getsignal(signal.SIGINT)
+    if how == "in-the-background-of-a-script":
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # what a script's shell does to its jobs
+    try:
+        process, found = start_ui(bench)
+    finally:
+        signal.signal(signal.SIGINT, known)
     try:
         wait_until_ready(found, process)
         assert len(_processes_of_session(process.pid)) >= 3

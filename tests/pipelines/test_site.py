@@ -106,6 +106,31 @@ def test_a_disk_that_is_full_at_the_very_end_fails_no_night(
     nightly._record_instance(site)  # pyright: ignore[reportPrivateUsage]
 
 
+def test_the_line_that_says_how_to_ask_works_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "en v" / "bin" / "noctuary"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o700)
+    monkeypatch.setattr(nightly.sys, "executable", str(program.with_name("python")))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    usual = resolve_site(str(tmp_path / "memory.db"), environ={"XDG_DATA_HOME": f"{tmp_path}/data"})
+    assert nightly.how_to_ask(usual) == (f"'{program}'", usual.paths.root.name)
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert nightly.how_to_ask(usual)[0] == "noctuary"
+    moved = resolve_site(environ={"NOCTUARY_HOME": str(tmp_path / "my home")})
+    assert nightly.how_to_ask(moved)[1] == f"'{moved.paths.root}'"
+    other = tmp_path / "bin" / "noctuary"
+    other.parent.mkdir()
+    other.write_text("#!/bin/sh\n")
+    other.chmod(0o700)
+    monkeypatch.setenv("PATH", str(other.parent))
+    assert nightly.how_to_ask(usual)[0] == f"'{program}'", "another installation is first"
+
+
 def test_a_home_that_leads_nowhere_is_said_so() -> None:
     with pytest.raises(StoreError, match="home directory"):
         resolve_site(environ={"NOCTUARY_HOME": "~nobody-of-this-name/x"})

@@ -47,7 +47,13 @@ const toConcept = (name) => link("concept", { name, ...searched() });
 
 // Small parts.
 
-const day = (moment) => (moment ? moment.slice(0, 10) : "undated");
+/** Return when a memory is of: the minute (UTC), or the day alone where its source tells no more. */
+function when(moment) {
+  if (!moment) return "undated";
+  const [date, time] = [moment.slice(0, 10), moment.slice(11, 16)];
+  return time && moment.slice(11, 19) !== "00:00:00" ? `${date} ${time}` : date;
+}
+
 const number = (n) => n.toLocaleString("en");
 const spoken = (name) => name.replaceAll("_", " ");
 const signed = (x) => `${x < 0 ? "\u2212" : "+"}${Math.abs(x).toFixed(3)}`;
@@ -63,7 +69,7 @@ const commas = (items) => items.flatMap((item, i) => (i ? [", ", item] : [item])
 
 function place(memory) {
   const where = [memory.wing, memory.room].filter(Boolean).join("/");
-  return [`[${memory.id}]`, day(memory.created_at), where, memory.category, memory.kind === "summary" ? "summary" : ""]
+  return [`[${memory.id}]`, when(memory.created_at), where, memory.category, memory.kind === "summary" ? "summary" : ""]
     .filter(Boolean).join(" \u00b7 ");
 }
 
@@ -205,7 +211,7 @@ function memoryParts(item) {
   if (item.superseded_by !== undefined) said.push(warning("A newer memory replaces it: ", memoryLink(item.superseded_by)));
   if (item.archived_behind !== undefined) said.push(warning("It is archived; a recall returns ", memoryLink(item.archived_behind), " in its place."));
   const told = {
-    created: item.created_at?.slice(0, 16).replace("T", " "), wing: item.wing, room: item.room,
+    created: when(item.created_at), wing: item.wing, room: item.room,
     category: item.category, importance: item.importance.toFixed(2), tags: item.tags.join(", "),
     session: item.session_id, user: item.user,
     summary: item.summarized_by === undefined ? undefined : memoryLink(item.summarized_by),
@@ -228,7 +234,7 @@ function whyParts(why, q) {
 
 async function clusterParts(id, signal) {
   const whole = await ask("cluster", { id }, signal);
-  const rows = whole.memories.map((m) => make("li", {}, note(memoryLink(m.id), " ", day(m.created_at)), make("div", { class: "whole" }, m.content)));
+  const rows = whole.memories.map((m) => make("li", {}, note(memoryLink(m.id), " ", when(m.created_at)), make("div", { class: "whole" }, m.content)));
   return [make("h2", {}, `Stands for ${counted(rows.length, "memories")}`), make("ol", { class: "line" }, rows)];
 }
 
@@ -252,10 +258,10 @@ async function timelineParts(item, signal) {
   const [older, before, after, newer] = await Promise.all(names.map((name) => walk(item.id, name, signal)));
   if (!older.length && !before.length && !after.length && !newer.length) return [];
   const rows = (memories, said) => memories.map((m) => make("li", {},
-    note(memoryLink(m.id), ` ${day(m.created_at)} \u00b7 ${said}`), m.line));
+    note(memoryLink(m.id), ` ${when(m.created_at)} \u00b7 ${said}`), m.line));
   return [make("h2", {}, "Before and after"), make("ol", { class: "line" },
     rows(older.reverse(), "replaced"), rows(before.reverse(), "said before"),
-    make("li", { "aria-current": "true" }, note(`[${item.id}] ${day(item.created_at)} \u00b7 this one`)),
+    make("li", { "aria-current": "true" }, note(`[${item.id}] ${when(item.created_at)} \u00b7 this one`)),
     rows(after, "said after"), rows(newer, "replaces it"))];
 }
 
@@ -270,7 +276,7 @@ function relatedParts(related) {
   const others = related.memories.filter((m) => !IN_TIME.includes(m.relation));
   if (others.length) {
     parts.push(make("h2", {}, "Connected memories"), make("ul", { class: "line" }, others.map((m) => make("li", {},
-      note(memoryLink(m.id), ` ${day(m.created_at)}`, m.concept ? ` \u00b7 ${m.concept}` : "", m.weight === undefined ? "" : ` \u00b7 ${m.weight.toFixed(2)}`),
+      note(memoryLink(m.id), ` ${when(m.created_at)}`, m.concept ? ` \u00b7 ${m.concept}` : "", m.weight === undefined ? "" : ` \u00b7 ${m.weight.toFixed(2)}`),
       m.line))));
   }
   const more = related.totals.memories - related.memories.length;
@@ -290,7 +296,7 @@ async function showConcept({ name }, signal) {
     parts.push(heading("Stated relations", relations.length, totals.relations), make("ul", { class: "line" },
       relations.map((r) => make("li", { class: r.open ? undefined : "ended" },
         conceptLink(r.subject), ` ${spoken(r.relation)} `, conceptLink(r.object),
-        note(r.open ? `since ${day(r.valid_from)}` : `${day(r.valid_from)} to ${day(r.valid_to)}`, "; said by ",
+        note(r.open ? `since ${when(r.valid_from)}` : `${when(r.valid_from)} to ${when(r.valid_to)}`, "; said by ",
           ...commas(r.evidence.map((id) => memoryLink(id))))))));
   }
   if (concepts.length) {
@@ -298,7 +304,7 @@ async function showConcept({ name }, signal) {
       concepts.map((c) => conceptLink(c.name, c.shared))));
   }
   parts.push(heading("Memories", memories.length, totals.memories), make("ul", { class: "line" },
-    memories.map((m) => make("li", {}, note(memoryLink(m.id), ` ${day(m.created_at)} \u00b7 ${m.relation}`,
+    memories.map((m) => make("li", {}, note(memoryLink(m.id), ` ${when(m.created_at)} \u00b7 ${m.relation}`,
       m.superseded_by === undefined ? "" : make("span", {}, " \u00b7 superseded by ", memoryLink(m.superseded_by))), m.line))));
   return parts;
 }

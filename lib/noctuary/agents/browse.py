@@ -30,6 +30,7 @@ from typing import Any, NamedTuple, cast
 from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
+from numpy.typing import NDArray
 
 from noctuary.agents.mcp_view import (
     MAX_MEMORIES,
@@ -61,6 +62,8 @@ MAX_CHARS = 1_000  # of a question, an id or a name; an address beyond some 8,00
 _SHOWN = 20  # memories and neighbours, where the page does not say how many
 _CONCEPTS = 200
 _LISTED_CHARS = 600  # of a memory in a list: what opens it shows it whole
+_MINUTE_US = 60_000_000
+_CHATTER = 0.2 + 1e-6  # the importance that turns have in which nobody speaks but to tools
 _TIMEOUT_S = 5.0  # of a recall: who types does not wait longer
 
 Asked = Mapping[str, str]
@@ -73,9 +76,15 @@ def _recall(view: View, asked: Asked) -> Fields:
         dry_run=True, timeout_s=_TIMEOUT_S,
     )  # fmt: skip
     found = plain(answer)
+    # Of equal scores people's words come first.
+    found["memories"].sort(key=_by_score)
     for warning in found["warnings"]:
         warning["message"] = warning["message"].replace("`noctuary mcp ", "`noctuary browse ")
     return found
+
+
+def _by_score(memory: Fields) -> tuple[float, bool]:
+    return -float(memory["score"]), float(memory["importance"]) <= _CHATTER
 
 
 def _why(view: View, asked: Asked) -> Fields:
@@ -91,7 +100,10 @@ def _newest(view: View, asked: Asked) -> Fields:
         scope = Scope(wing=view.narrowed_to(asked.get("wing")), user=view.user)
         mask, _ = build_mask(scope, reader.facets, reader.created_at_us)
         positions = np.arange(reader.count) if mask is None else np.flatnonzero(mask)
-        order = positions[np.lexsort((positions, reader.created_at_us[positions]))[::-1]]
+        moments = reader.created_at_us[positions]
+        # People's words first of what the page shows under one time.
+        said = ~_is_chatter(seen, positions)
+        order = positions[np.lexsort((positions, moments, said, moments // _MINUTE_US))[::-1]]
         start = 0
         if "after" in asked:
             start = int(np.flatnonzero(order == seen.find(asked["after"])).sum()) + 1
@@ -99,6 +111,13 @@ def _newest(view: View, asked: Asked) -> Fields:
         listed = [plain(_listed(seen, position)) for position in shown]
         left = int(order.size) - start - len(shown)
         return {"memories": listed, "total": int(order.size), "left": left}
+
+
+def _is_chatter(seen: Seen, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Say of each memory whether it is a turn that talks to tools alone."""
+    reader = seen.recaller.reader
+    turns = reader.sessions.turns[positions].astype(np.bool_)
+    return turns & (reader.importance[positions] <= _CHATTER)
 
 
 def _listed(seen: Seen, position: int) -> Memory:

@@ -233,6 +233,7 @@ def _on_prompt(event: HookEvent, process: HookProcess) -> Reply:
     for warning in result.get("warnings") or ():
         if warning.get("code") in BLOCKING_WARNINGS:
             return Reply(failure=Failure(str(warning["code"]), str(warning.get("message", ""))))
+        process.is_cut |= str(warning.get("code")).startswith("deadline_")
 
     def ask_wider() -> Answer | Failure:
         # Not another question of the user: what it finds is not counted as used.
@@ -368,6 +369,7 @@ class HookProcess:
         self.give_up_s = math.inf  # after it nothing is kept: another process answers by then
         self.agent = agent
         self.event_name = ""
+        self.is_cut = False  # whether the deadline cut the answer short
         self.lifetime_s = LIFETIME_S
         self._store = store
         self._home = home
@@ -540,7 +542,7 @@ class HookProcess:
         tells = event in TELLING
         return home is not None and note_call(
             home / COUNTERS, self.agent, event,
-            code=code, took_ms=took_ms, now_s=time.time(), may_tell=tells,
+            code=code, took_ms=took_ms, now_s=time.time(), may_tell=tells, is_cut=self.is_cut,
         )  # fmt: skip
 
     def end_in_time(self) -> None:

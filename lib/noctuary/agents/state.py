@@ -150,6 +150,7 @@ class EventCounters(NamedTuple):
     calls: int = 0
     failures: int = 0  # timeouts included
     timeouts: int = 0
+    cut_short: int = 0  # calls whose answer the deadline cut short: they worked, with less
     last_call_at_s: float | None = None
     last_error_code: str | None = None
     last_error_at_s: float | None = None
@@ -204,6 +205,7 @@ def note_call(
     took_ms: float,
     now_s: float,
     may_tell: bool = True,
+    is_cut: bool = False,
 ) -> bool:
     """Count one call and say whether the user should be told of an outage now."""
     # Once per outage and code, where an event's answer can hold a message (`may_tell`); never where
@@ -214,7 +216,8 @@ def note_call(
     try:
         known = {e[:2]: e for e in read_counters(path).events}
         before = known.get((agent, event), EventCounters(agent, event))
-        after = known[agent, event] = _counted(before, code, took_ms, now_s, may_tell)
+        after = _counted(before, code, took_ms, now_s, may_tell)
+        after = known[agent, event] = after._replace(cut_short=before.cut_short + is_cut)
         rows = [known[key]._asdict() for key in sorted(known)]
         written = replace_json(path, {"version": _FORMAT, "events": rows})
         return written and code in after.told and code not in before.told

@@ -194,6 +194,8 @@ def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
         p95 = "" if event["p95_ms"] is None else f", p95 {event['p95_ms']:.0f} ms"
         line = f"{event['agent']:<7}{event['event']:<18}{event['calls']:>7,} calls, "
         line += f"{event['failures']:,} failed{p95}"
+        if event["cut_short"]:
+            line += f"; the deadline cut {event['cut_short']:,} answers short (hook.deadline_ms)"
         code = event["outage_code"]
         yield line if code is None else f"{line}; fails now: {code}"
     yield from found["unread"]

@@ -189,7 +189,7 @@ def _expansion_lines(found: explain.Expansion) -> Iterator[str]:
 CHANGED = "*"  # marks a value that is not the built-in one
 
 
-@click.group()
+@click.group(cls=cli.NamedGroup)
 def profile() -> None:
     """Show the profiles that a recall can use. Flags and layers: docs/profiles.md."""
 

@@ -278,7 +278,7 @@ def _end_lines(
         yield f"{change['agent']}: {change['what']} {change['action']} ({change['path']})"
     if asked is not None:
         question, memory = asked
-        yield f"noctuary recall {shlex.quote(question)}"
+        yield cli.as_called(f"`noctuary recall {shlex.quote(question)}`")[1:-1]
         yield f"    [{memory.id}] {' '.join(memory.content.split())[:_SHOWN_CHARS]}"
     yield "Every night:  noctuary nightly      Take back:  noctuary init --undo"
 

@@ -72,6 +72,18 @@ class NamedGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write no second list."""
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command of the first word; of a mistyped one, name those like it."""
+        if not args or args[0][:1] in ("-", "") or self.get_command(ctx, args[0]) is not None:
+            return super().resolve_command(ctx, args)
+        import difflib  # most calls name what there is
+
+        near = difflib.get_close_matches(args[0].lower(), self.list_commands(ctx), 3, 0.6)
+        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx)
+
 
 def is_json() -> bool:
     """Say whether the command that runs was given --json."""

@@ -69,7 +69,7 @@ REST = _made(
     0, "STORE/work", "STORE/lance", "STORE/encoders", "STORE/rotations", "STORE/verdicts",
     "STORE/reports", "STORE/dagster", "STORE/ledger.json", "STORE/CURRENT", "STORE/LAST_NIGHT",
     "STORE/purge.pending", "STORE/*.lock", "hooks/*.lock", "init.lock", "init",
-    "night.log", "mcp_token",
+    "night.log", "mcp_token", "cache",
 )  # fmt: skip
 
 # What lies where you put it: FILE is what `noctuary evaluate run --out` names.

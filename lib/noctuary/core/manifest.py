@@ -144,7 +144,10 @@ def full_check(directory: Path, manifest: Manifest) -> None:
     """Recompute every checksum and the digest; before publishing, a rollback, in `doctor`."""
     quick_check(directory, manifest)
     found, m = describe_files(directory), manifest
-    faults = [f"{n} has another checksum" for n in m.files if found[n].sha256 != m.files[n].sha256]
+    # One that was there a moment ago may be gone: a newer night removes old snapshots.
+    faults = [f"{name} is missing" for name in m.files if name not in found]
+    both = [name for name in m.files if name in found]
+    faults += [f"{n} has another checksum" for n in both if found[n].sha256 != m.files[n].sha256]
     faults += [f"{name} is not in the manifest" for name in found if name not in m.files]
     if compute_digest(m.files, m.counts, m.id_kind, m.encoder_digest) != m.digest:
         faults.append("the manifest's digest does not match its own content")

@@ -20,7 +20,8 @@ import pytest
 from noctuary.agents import browse
 from noctuary.agents.browse import MAX_CHARS, PageServer, open_page
 from noctuary.agents.mcp_view import View, plain, read_item, recall_in_view, relate
-from tests.support.store import Store, memory, new_store, renumber
+from noctuary.core.types import MemoryRecord
+from tests.support.store import Store, day_us, memory, new_store, renumber
 
 Start = Callable[..., "Site"]
 
@@ -173,6 +174,34 @@ def test_newest_memories_are_listed_without_a_question(dense_store: Store, start
     assert paged == ids
     assert {m["wing"] for m in site.ask("newest", wing="work").value["memories"]} == {"work"}
     assert site.ask("newest", wing="nowhere").value["memories"] == []
+
+
+def test_what_people_say_stands_before_what_is_only_said_to_tools(home: Path, start: Start) -> None:
+    minute_us, second_us = day_us(20), 1_000_000
+
+    def said(text: str, second: int, importance: float = 0.5, **told: Any) -> MemoryRecord:
+        moment = minute_us + second * second_us
+        return memory(text, created_at_us=moment, importance=importance, **told)
+
+    turn: dict[str, Any] = {"category": "turn", "session_id": "s", "is_turn": True}
+    store = new_store(home / "talk")
+    store.publish(
+        renumber(
+            [
+                said("User: where is the ledger?", 1, **turn),
+                said("[Bash: ls ledger]", 5, 0.2, **turn),
+                said("[Read: ledger]", 9, 0.2, **turn),
+                said("The ledger is of little weight.", 3, 0.2),
+                said("[Bash: ls ledger]", 65, 0.2, **turn),
+            ]
+        )
+    )
+    site = start(store)
+    newest = site.ask("newest", k=9).value["memories"]
+    assert [m["id"] for m in newest] == [105, 104, 101, 103, 102]
+    assert newest[0]["created_at"].startswith("2026-01-20T00:01:05")
+    found = site.ask("recall", q="ls ledger").value["memories"]
+    assert [m["score"] for m in found] == sorted((m["score"] for m in found), reverse=True)
 
 
 def test_a_view_shows_its_scope_and_nothing_tells_of_the_rest(

@@ -331,6 +331,20 @@ def test_other_warnings_are_no_failure_and_a_message_is_one_bounded_line() -> No
     assert len(message) < MAX_MESSAGE_CHARS + 100
 
 
+@pytest.mark.parametrize(
+    ("until_s", "cut"), [(0.0, 1), (60.0, 0)], ids=["at-the-deadline", "in-time"]
+)
+def test_an_answer_that_the_deadline_cut_short_is_counted(
+    dense_store: Store, home: Path, monkeypatch: pytest.MonkeyPatch, until_s: float, cut: int
+) -> None:
+    monkeypatch.setenv("NOCTUARY_HOOK_SCOPE", "store")
+    process = Until(str(dense_store.root), time.monotonic() + until_s, home)
+    event = prompt(text="where is the spare key kept", cwd=str(home))
+    handle(event, process)
+    (counted,) = read_counters(home / COUNTERS).events
+    assert (counted.calls, counted.failures, counted.cut_short) == (1, 0, cut)
+
+
 def test_bad_settings_inject_nothing_as_nobody_knows_whose_memories_are_meant() -> None:
     world = MemoryWorld()
     world.result = answer(KEY)
@@ -431,8 +445,8 @@ def world_of(home: Path | None, store: str | None = None) -> HookProcess:
 class Until(HookProcess):
     """A process with a deadline of the test's own, which starts no server."""
 
-    def __init__(self, store: str, until_s: float) -> None:
-        super().__init__("claude", store, None, time.monotonic())
+    def __init__(self, store: str, until_s: float, home: Path | None = None) -> None:
+        super().__init__("claude", store, home, time.monotonic())
         self._deadline_s = until_s
 
     def until_s(self) -> float:

@@ -71,10 +71,12 @@ def test_a_broken_file_is_refused_with_exit_code_1(run: Run, settings: Path) -> 
 
 def test_status_shows_how_the_hooks_fared(run: Run, home: Path) -> None:
     (home / HOOKS).mkdir()
-    note_call(home / COUNTERS, "claude", "Stop", code=None, took_ms=40, now_s=1_000.0)
+    note_call(home / COUNTERS, "claude", "Stop", code=None, took_ms=40, now_s=1_000.0, is_cut=True)
     note_call(home / COUNTERS, "claude", "Stop", code="no_store", took_ms=60, now_s=1_001.0)
     shown = run("hooks", "status").output
-    assert "2 calls, 1 failed, p95 60 ms; fails now: no_store" in " ".join(shown.split())
+    shown = " ".join(shown.split())
+    assert "2 calls, 1 failed, p95 60 ms; the deadline cut 1 answers short" in shown
+    assert "(hook.deadline_ms); fails now: no_store" in shown
     (event,) = json.loads(run("hooks", "status", "--json").stdout)["events"]
     assert (event["calls"], event["p95_ms"], event["outage_code"]) == (2, 60.0, "no_store")
 

@@ -28,7 +28,7 @@ from noctuary.cli.main import WANTED, find_sdk_fault, is_supported, main
 from noctuary.cli.sql import TABLE_NAMES
 from noctuary.core.sqlite import connect_immutable
 from noctuary.core.store import ROWS_FILE
-from noctuary.core.tombstones import bury, read_tombstones, write_tombstones
+from noctuary.core.tombstones import read_tombstones, write_tombstones
 from noctuary.snapshot.publish import serving_id
 from noctuary.text.marks import visible
 from tests.support.claude_memory import Row, make_sqlite
@@ -158,6 +158,35 @@ WRONG = {
     "sql --schema edge": "",
 }
 """What is wrong with a call, and what is said of it."""
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("recal key", "'recall'"),
+        ("nigthly", "'nightly'"),
+        ("Doctor", "'doctor'"),
+        ("hooks instal", "'install'"),
+        ("graph shwo Nina", "'show'"),
+        ("profile lst", "'list'"),
+        ("evaluate chek set", "'check'"),
+        ("mcp instal", "'install'"),
+        ("proposals promotion", "'promotions'"),
+        ("schedule stat", "'status'"),
+    ],
+)
+def test_a_mistyped_command_is_told_what_is_like_it(run: Run, call: str, said: str) -> None:
+    done = run(*shlex.split(call))
+    assert done.exit_code == 2
+    assert "Did you mean" in done.output
+    assert said in done.output
+
+
+def test_what_is_like_no_command_is_told_of_none(run: Run) -> None:
+    done = run("xylophone")
+    assert done.exit_code == 2
+    assert "No such command 'xylophone'." in done.output
+    assert "Did you mean" not in done.output
 
 
 @pytest.mark.parametrize("call", WRONG)
@@ -534,7 +563,9 @@ ASKS_OR_WRITES = ("hook", "init", "browse", "serve", "mcp", "forget", "import", 
 def test_no_command_shows_what_is_being_forgotten(
     dense_store: Store, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # some write into the project
+    monkeypatch.chdir(tmp_path)  # some write into the project that they are called in
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path / "codex"))
     secret = memory(FORGOTTEN, wing="Hushwing", room="Hushwing", tags="Oxenholme, key")
     talk = turns("talk", *(f"Ana: Zanzibarova books the {day} flight." for day in DAYS))
     store, records = dense_store, renumber([*household(), secret, *talk])
@@ -555,7 +586,8 @@ def test_no_command_shows_what_is_being_forgotten(
     told = [words for words, done in before.items() if UNSAID.search(_without(words, done))]
     assert {words.split()[0] for words in told} >= {"recall", "sql", "graph", "status", "expand"}
     assert [path for path in tmp_path.rglob("vault/*/*/*") if "Zanzibarova" in path.name]
-    stones = bury(read_tombstones(store.root), gone, "2026-03-01T00:00:00Z", lambda _: True)
+    ids = frozenset(record.memory_id for record in gone)
+    stones = read_tombstones(store.root)._replace(ids=ids, since="2026-03-01T00:00:00Z")
     write_tombstones(store.root, stones)
     shown = {" ".join(words): run(*words) for words in commands}
     assert [words for words, done in shown.items() if UNSAID.search(_without(words, done))] == []

@@ -27,7 +27,7 @@ import noctuary
 from noctuary.core import store as layout
 from noctuary.core.manifest import read_pointer
 from noctuary.core.sqlite import WAIT_AT_MOST_S
-from noctuary.core.tombstones import bury, read_tombstones, write_tombstones
+from noctuary.core.tombstones import read_tombstones, write_tombstones
 from noctuary.recall import api
 from noctuary.recall.api import recall
 from noctuary.recall.candidates import SORT_ORDERS
@@ -537,7 +537,7 @@ def test_a_process_that_keeps_asking_reads_every_byte_once(dense_store: Store) -
     assert third.memories
     assert "another checksum" in said(third, "snapshot_altered")
     assert not checks(), "once is enough"
-    write_tombstones(dense_store.root, bury(read_tombstones(dense_store.root), [], "", bool))
+    write_tombstones(dense_store.root, read_tombstones(dense_store.root))
     assert "snapshot_altered" in codes(recall("spare key")), "it is not forgotten by opening again"
 
 
