@@ -629,7 +629,7 @@ def test_turns_of_before_are_moved_and_those_whose_transcripts_are_gone_stay(
         # As the version before left it.
         db.execute("UPDATE turns SET wing = 'mill'")
         db.execute("DELETE FROM facts WHERE name LIKE 'project:%'")
-        db.execute("UPDATE facts SET value = substr(value, 12) WHERE name = 'settings'")
+        db.execute("UPDATE facts SET value = substr(value, 3) WHERE name = 'settings'")
         db.commit()
         numbers = db.execute("SELECT turn_id, number FROM turns ORDER BY 1").fetchall()
     folder.ingest()
