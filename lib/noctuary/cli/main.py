@@ -262,7 +262,7 @@ FILES = {
     "store": ("status", "stores", "doctor", "snapshots", "rollback"),
     "sql": ("sql",),
     "schedule": ("schedule",),
-    "exchange": ("export", "import"),
+    "exchange": ("export",),
     "backup": ("backup", "restore"),
     "proposals": ("proposals",),
     "forget": ("forget",),
@@ -363,7 +363,6 @@ def main() -> None:
       snapshots                list the published snapshots
       rollback                 go back to an older snapshot
       export DIR               write the current snapshot as files for other programs
-      import DIR               make a new store from an export
       backup DIR               keep what no night makes again in another place
       restore DIR              put a backup back
 

@@ -250,7 +250,6 @@ CALLS: dict[str, list[str]] = {
     "hooks plugin": ["plugin"],
     "hooks status": [],
     "hooks uninstall": ["--agent", "claude", "--dry-run"],
-    "import": ["missing-export", "--store", "copy"],
     "init": ["--dry-run"],
     "mcp": ["--json"],
     "mcp install": ["cursor", "--dry-run"],
@@ -399,7 +398,6 @@ SHOWN: dict[str, list[list[str]]] = {
     "hooks plugin": [["plugin"]],
     "hooks status": [[]],
     "hooks uninstall": [["--agent", "claude", "--project"]],
-    "import": [["exported", "--store", "imported"]],
     "mcp": [[]],
     "mcp install": [["vscode", "--dry-run", "--user", H, "--store", H, "--folder", H]],
     "profile list": [[]],
@@ -556,7 +554,7 @@ LOOKS: dict[str, list[list[str]]] = {  # besides those of SHOWN
     "sql": [[f"select * from {name}", "--limit", "0", "--csv"] for name in TABLE_NAMES],
     "why": [["key", "{id}"]],
 }
-ASKS_OR_WRITES = ("hook", "init", "browse", "serve", "mcp", "forget", "import", "restore", "backup",
+ASKS_OR_WRITES = ("hook", "init", "browse", "serve", "mcp", "forget", "restore", "backup",
                    "rollback")  # fmt: skip
 
 
