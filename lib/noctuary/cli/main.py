@@ -340,7 +340,7 @@ def main() -> None:
     Look closer:
       expand ID                every memory behind a summary
       why --replay             repeat kept recalls on their own snapshots
-      graph show CONCEPT       what memories say about a concept, as text or a chart
+      graph show CONCEPT       what memories say about a concept
       sql "select ..."         a read-only query on memories, concepts, edges, usage
       sensitive "alarm code"   search rows that never leave the store, in the store itself
 
