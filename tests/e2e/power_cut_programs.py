@@ -18,7 +18,7 @@ import numpy as np
 
 from noctuary import remember
 from noctuary.cli.backup import back_up, choose_files, restore_files
-from noctuary.cli.exchange import export_snapshot, import_snapshot
+from noctuary.cli.exchange import export_snapshot
 from noctuary.compact.archive_apply import apply_in_store, undo_in_store
 from noctuary.compact.archive_plan import ArchiveRules
 from noctuary.context.inject import wordings_of
@@ -190,17 +190,6 @@ def _log(root: Path, say: Say) -> None:
     close_logs()
 
 
-def _export(root: Path) -> None:
-    store = new_store(root / "there", keep=KEPT)
-    store.publish(edition(1))
-    export_snapshot(store.paths, root / "export")
-
-
-def _import(root: Path, say: Say) -> None:
-    import_snapshot(root / "export", store_of(root).paths)
-    say("imported")
-
-
 def _last_export(root: Path) -> None:
     write_text(root / "memories.parquet", RETRACTED)
 
@@ -299,7 +288,6 @@ PROGRAMS: dict[str, tuple[Callable[[Path], object], Callable[[Path, Say], None]]
     "forgetting": (_a_retracted_row, _forget),
     "forgetting for good": (_a_home_that_serves, _forget_for_good),
     "comparison of exports": (_last_export, _compare_exports),
-    "import": (_export, _import),
     "export": (_two_snapshots, _export_to_a_directory),
     "backup": (_a_backup_of_a_home_that_lives_on, _back_up),
     "restore": (_a_lost_home, _restore),

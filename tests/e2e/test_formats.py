@@ -18,7 +18,6 @@ import pytest
 from noctuary import remember
 from noctuary.agents import install
 from noctuary.cli.backup import list_backups, read_backup
-from noctuary.cli.exchange import read_export_manifest, write_export_manifest
 from noctuary.cli.store import examine
 from noctuary.compact.archive_apply import undo_in_store
 from noctuary.core import formats
@@ -79,8 +78,6 @@ class Lived:
         (paths.root / "receipts" / vars(forget)["_DRAFT"]).write_text(json.dumps(draft))
         forget.seal(paths)
         self.run("backup", str(self.beside / "backup"))
-        (self.beside / "export").mkdir()
-        write_export_manifest(self.beside / "export", {})
         write_run(self.beside / "run.json", Run("ours", 1, 1, ("q",), (("1",),), (None,)), {})
 
 
@@ -103,7 +100,7 @@ def test_every_file_of_a_home_belongs_to_a_format(lived: Lived) -> None:
     found = files_of(lived.home)
     assert [name for name, owner in found.items() if not owner] == ["memory.db"], "but the source"
     # A row of another file, a provider's model, and what lies elsewhere.
-    absent = {"REPLAY_PACKET", "HOSTED_MODEL", "BACKUP", "EXPORT", "EVALUATION_RUN"}
+    absent = {"REPLAY_PACKET", "HOSTED_MODEL", "BACKUP", "EVALUATION_RUN"}
     assert FORMATS.keys() - found.values() == absent
 
 
@@ -183,12 +180,10 @@ REFUSED: dict[str, tuple[str, Act]] = {
         "backup/backups/*.json",
         lambda at: read_backup(at.beside / "backup", *list_backups(at.beside / "backup")),
     ),
-    "EXPORT": ("export/manifest.json", lambda at: read_export_manifest(at.beside / "export")),
     "EVALUATION_RUN": ("run.json", lambda at: read_run(at.beside / "run.json")),
 }  # fmt: skip
 REMEDIES = {
     "BACKUP": "use the noctuary that made it",
-    "EXPORT": "use the noctuary that made it",
     "EVALUATION_RUN": "write it again",
 }
 

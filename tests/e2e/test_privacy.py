@@ -107,7 +107,6 @@ def _use(home: Path, cwd: Path, transcript: Path, extra: dict[str, str]) -> None
         stdin=json.dumps({**asked, "hook_event_name": "PreCompact"}),
     )
     done(*_NOCTUARY, "export", str(home / "exported"))
-    done(*_NOCTUARY, "import", str(home / "exported"), "--store", str(home / "imported"))
     findings = json.loads(done(*_NOCTUARY, "doctor", "--store", "house", "--json"))["findings"]
     assert [f["level"] for f in findings if f["name"] == "privacy"] == ["ok"]
 

@@ -305,7 +305,6 @@ RAW_ROWS = {
     "noctuary.core.tombstones": "opens the rows for every view, without what is being forgotten",
     "noctuary.snapshot.forget": "searches them for what is being forgotten",
     "noctuary.snapshot.checks": "judges a candidate, which is no view",
-    "noctuary.cli.exchange": "judges the files of somebody's export before they are a snapshot",
     "noctuary.sources.echo": "keeps hashes of what a night exported, for the next one",
 }
 

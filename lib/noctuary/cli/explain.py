@@ -322,12 +322,6 @@ _time_options = cli.add_options(
 _limit_option = cli.option(
     "--limit", "Entries per list; totals still count everything.", default=10, type=cli.AT_LEAST_0
 )
-_mermaid_option = cli.flag("--mermaid", "Print a Mermaid flowchart instead of text.")
-
-
-def _refuse_two_formats(mermaid: bool) -> None:
-    if mermaid and cli.is_json():
-        raise click.UsageError("--mermaid and --json exclude each other")
 
 
 @click.group(cls=cli.NamedGroup)
@@ -337,7 +331,6 @@ def graph() -> None:
     \b
     noctuary graph top                        the most connected concepts
     noctuary graph show "spare key"           one concept: memories, relations, neighbours
-    noctuary graph show Nina --mermaid        the same as a chart to paste into Markdown
     noctuary graph path Nina Lisbon           how two concepts are connected
     noctuary graph merges                     which names became one, and how to undo that
     """  # noqa: D301 (click wants the control character)
@@ -347,11 +340,8 @@ def graph() -> None:
 @click.argument("concept")
 @_time_options
 @_limit_option
-@_mermaid_option
 @_scope_options
-def show_concept(
-    concept: str, limit: int, mermaid: bool, store: str | None, **options: Any
-) -> None:
+def show_concept(concept: str, limit: int, store: str | None, **options: Any) -> None:
     """Show CONCEPT, found by its name or an alias, with everything around it.
 
     You see the memories that hold it, with the evidence marked; its stated relations, with their
@@ -364,11 +354,9 @@ def show_concept(
     Exit code 3 if no concept has this name (you see similar names), 1 if the store could not
     answer.
     """  # noqa: D301 (click wants the control character)
-    _refuse_two_formats(mermaid)
     with _look(store, options) as seen:
         found = view.describe_concept(seen.source, seen.book, seen.find(concept), limit)
-        lines = view_paths.concept_chart if mermaid else view_paths.concept_lines
-        seen.tell(found, lines(found))
+        seen.tell(found, view_paths.concept_lines(found))
 
 
 @graph.command()
@@ -376,11 +364,8 @@ def show_concept(
 @click.argument("goal", metavar="B")
 @cli.option("--max-hops", "Hops of a path at most.", default=4, type=click.IntRange(1, 8))
 @_time_options
-@_mermaid_option
 @_scope_options
-def path(
-    start: str, goal: str, max_hops: int, mermaid: bool, store: str | None, **options: Any
-) -> None:
+def path(start: str, goal: str, max_hops: int, store: str | None, **options: Any) -> None:
     """Explain how the concepts A and B are connected.
 
     A hop is a relation that memories state, or memories that hold both ends. Stated relations are
@@ -392,14 +377,10 @@ def path(
     Exit code 0 with or without a path, 3 if either name has no concept, 1 if the store could not
     answer.
     """  # noqa: D301 (click wants the control character)
-    _refuse_two_formats(mermaid)
     with _look(store, options) as seen:
         ends = (seen.find(start), seen.find(goal))
         found = view_paths.find_paths(seen.source, seen.book, *ends, max_hops)
-        lines = view_paths.path_chart if mermaid else view_paths.path_lines
-        seen.tell(found, lines(found))
-        for line in view_paths.bound_lines(found) if mermaid else ():
-            click.echo(line, err=True)
+        seen.tell(found, view_paths.path_lines(found))
 
 
 @graph.command()

@@ -262,7 +262,7 @@ FILES = {
     "store": ("status", "stores", "doctor", "snapshots", "rollback"),
     "sql": ("sql",),
     "schedule": ("schedule",),
-    "exchange": ("export", "import"),
+    "exchange": ("export",),
     "backup": ("backup", "restore"),
     "proposals": ("proposals",),
     "forget": ("forget",),
@@ -340,7 +340,7 @@ def main() -> None:
     Look closer:
       expand ID                every memory behind a summary
       why --replay             repeat kept recalls on their own snapshots
-      graph show CONCEPT       what memories say about a concept, as text or a chart
+      graph show CONCEPT       what memories say about a concept
       sql "select ..."         a read-only query on memories, concepts, edges, usage
       sensitive "alarm code"   search rows that never leave the store, in the store itself
 
@@ -363,7 +363,6 @@ def main() -> None:
       snapshots                list the published snapshots
       rollback                 go back to an older snapshot
       export DIR               write the current snapshot as files for other programs
-      import DIR               make a new store from an export
       backup DIR               keep what no night makes again in another place
       restore DIR              put a backup back
 

@@ -74,7 +74,6 @@ REST = _made(
 
 # What lies where you put it: FILE is what `noctuary evaluate run --out` names.
 BACKUP = _kept(1, "DIRECTORY/backups")
-EXPORT = _kept(3, "DIRECTORY/manifest.json", older="refused")
 EVALUATION_RUN = _kept(1, "FILE")
 
 FORMATS = {name: value for name, value in vars().items() if isinstance(value, Format)}

@@ -401,8 +401,8 @@ def evidence_line(content: str, start: int, end: int) -> tuple[str, list[int] | 
     return before + inside + after, [len(before), len(before) + len(inside)]
 
 
-# One concept with everything around it, as the plain values that `--json` prints and that texts and
-# charts are made of: moments are ISO-8601 or None, ids the source's own.
+# One concept with everything around it, as the plain values that `--json` prints and that texts
+# are made of: moments are ISO-8601 or None, ids the source's own.
 
 Shown = dict[str, Any]
 

@@ -1,9 +1,8 @@
-"""A path between two concepts; concepts, paths, merges as text and as a chart."""
+"""A path between two concepts; concepts, paths and merges as text."""
 
 from __future__ import annotations
 
 import heapq
-import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
@@ -223,18 +222,6 @@ def _merge_text(merge: Shown) -> str:
     return f"{names} ({merge['reason']} {merge['score']:.2f}{detail})"
 
 
-def _interval_text(relation: Shown) -> str:
-    since = _day(relation["valid_from"])
-    if relation["open"]:
-        return f"since {since}, open"
-    by = "" if relation["closed_by"] is None else f" by {_id_text(relation['closed_by'])}"
-    return f"{since} to {_day(relation['valid_to'])}, closed{by}"
-
-
-def _evidence_text(ids: Sequence[int | str]) -> str:
-    return _first([_id_text(item) for item in ids], EVIDENCE_IDS_SHOWN, " ")
-
-
 def _first(texts: Sequence[str], count: int, between: str) -> str:
     shown = between.join(map(clean, texts[:count]))
     rest = len(texts) - count
@@ -258,11 +245,6 @@ def path_lines(shown: Shown) -> Iterator[str]:
         yield f"{start} to {end}: {plural(len(path), 'hop')}, cost {shown['cost']:.2f}{which}"
         for hop in path:
             yield from _hop_lines(hop)
-    yield from bound_lines(shown)
-
-
-def bound_lines(shown: Shown) -> Iterator[str]:
-    """Yield what cut the search for paths short."""
     yield from (f"! bound: {clean(bound)}" for bound in shown["bounds"])
 
 
@@ -298,22 +280,17 @@ def _block(title: str, lines: Iterator[str], total: int) -> Iterator[str]:
 
 
 def _memory_line(memory: Shown) -> str:
-    text = cut(_marked(memory), LINE_COLUMNS)
+    line, span = memory["line"], memory["span"]
+    if span is not None:
+        start, end = span
+        line = f"{line[:start]}{MARKS[0]}{line[start:end]}{MARKS[1]}{line[end:]}"
+    text = cut(line, LINE_COLUMNS)
     role = f"{memory['role']:<{_ROLE_COLUMNS}}"
     line = f"{_id_text(memory['id'])}  {_day(memory['created_at'])}  {role}  {text}"
     if memory["replaced_by"] is None:
         return line
     when = _day(memory["replaced_at"])
     return f"{line}  (superseded {when} by {_id_text(memory['replaced_by'])})"
-
-
-def _marked(memory: Shown) -> str:
-    """Return the line of a memory with marks around its evidence."""
-    line, span = memory["line"], memory["span"]
-    if span is None:
-        return line
-    start, end = span
-    return f"{line[:start]}{MARKS[0]}{line[start:end]}{MARKS[1]}{line[end:]}"
 
 
 def _relation_lines(shown: Shown) -> Iterator[str]:
@@ -326,17 +303,20 @@ def _relation_lines(shown: Shown) -> Iterator[str]:
 
 
 def _said(relation: Shown) -> str:
-    return f"{_interval_text(relation)}; said by {_evidence_text(relation['evidence'])}"
+    since, by = _day(relation["valid_from"]), relation["closed_by"]
+    held = f"since {since}, open"
+    if not relation["open"]:
+        closed = "closed" if by is None else f"closed by {_id_text(by)}"
+        held = f"{since} to {_day(relation['valid_to'])}, {closed}"
+    ids = _first([_id_text(item) for item in relation["evidence"]], EVIDENCE_IDS_SHOWN, " ")
+    return f"{held}; said by {ids}"
 
 
 def _neighbour_lines(neighbours: Sequence[Shown]) -> Iterator[str]:
     names = _column("", [n["name"] for n in neighbours])[1:]
     for name, near in zip(names, neighbours, strict=True):
-        yield f"{near['score']:6.2f}  {name}  {near['kind']}, {_shares(near)}"
-
-
-def _shares(near: Shown) -> str:
-    return f"shares {near['shared']:,} of its {memories(near['held'])}"
+        shares = f"shares {near['shared']:,} of its {memories(near['held'])}"
+        yield f"{near['score']:6.2f}  {name}  {near['kind']}, {shares}"
 
 
 def _step_line(step: Shown) -> str:
@@ -361,81 +341,3 @@ def _column(title: str, names: Sequence[str]) -> list[str]:
     cells = [cut(clean(name), NAME_COLUMNS) for name in names]
     columns = max([width(title), *map(width, cells)])
     return [pad(cell, columns) for cell in (title, *cells)]
-
-
-# What `noctuary graph show` and `path` found, as a Mermaid flowchart to paste into a page.
-
-LABEL_COLUMNS = 60  # longest text of a memory in a label; longer ones are cut
-
-# Mermaid looks for directives, Markdown and HTML inside quoted labels as well. Whatever is no
-# letter, digit or comma is written as an entity, which it shows and never reads.
-_READ_BY_MERMAID = re.compile(r"(?!(?<=\w)[-.](?=\w))[^\w ,]|_")
-
-
-def concept_chart(shown: Shown) -> Iterator[str]:
-    """Yield one concept with what stands around it; lists are cut as in the text."""
-    chart, name = _Chart(), shown["concept"]["name"]
-    middle = chart.concept(name)
-    for relation in shown["relations"]:
-        chart.relation(middle, relation, chart.concept(relation["other"]))
-    for near in shown["neighbours"]:
-        chart.edge(middle, "-.-", chart.concept(near["name"]), _shares(near))
-    for memory in shown["memories"]:
-        text = f"{memory['role']}, {_day(memory['created_at'])}"
-        chart.edge(middle, "---", chart.memory(memory["id"], _marked(memory)), text)
-    for step in shown["steps"]:
-        text = f"leads to, from {memories(step['sources'])}"
-        chart.edge(middle, "-->", chart.memory(step["id"], step["line"]), text)
-    yield from chart.lines
-
-
-def path_chart(shown: Shown) -> Iterator[str]:
-    """Yield the paths between two concepts; without one, the concepts alone."""
-    chart = _Chart()
-    for name in (shown["from"], shown["to"]):
-        chart.concept(name)
-    drawn: list[Shown] = []
-    for hop in (hop for path in shown["paths"] for hop in path if hop not in drawn):
-        drawn.append(hop)
-        start, end = chart.concept(hop["from"]), chart.concept(hop["to"])
-        for relation in hop["relations"]:
-            chart.relation(start, relation, end)
-        if not hop["relations"]:
-            chart.edge(start, "---", end, f"both in {_evidence_text(hop['shared'])}")
-    yield from chart.lines
-
-
-class _Chart:
-    """A flowchart that grows; nodes are named by their number, never by a text of the store."""
-
-    def __init__(self) -> None:
-        self.lines = ["flowchart LR"]
-        self._nodes: dict[tuple[str, int | str], str] = {}
-
-    def concept(self, name: str) -> str:
-        """Return the node of a concept, which is added at first sight."""
-        return self._node(("concept", name), name)
-
-    def memory(self, memory_id: int | str, line: str) -> str:
-        """Return the node of a memory, which is added at first sight."""
-        text = f"{_id_text(memory_id)} {cut(line, LABEL_COLUMNS)}"
-        return self._node(("memory", memory_id), text)
-
-    def edge(self, start: str, line: str, end: str, text: str) -> None:
-        self.lines.append(f'    {start} {line}|"{_label(text)}"| {end}')
-
-    def relation(self, start: str, relation: Shown, other: str) -> None:
-        """Add a stated relation from its subject to its object, dotted once it has ended."""
-        start, other = (start, other) if relation["direction"] == "out" else (other, start)
-        text = f"{spoken(relation['relation'])}, {_interval_text(relation)}"
-        self.edge(start, "-->" if relation["open"] else "-.->", other, text)
-
-    def _node(self, key: tuple[str, int | str], text: str) -> str:
-        if key not in self._nodes:
-            self._nodes[key] = f"n{len(self._nodes)}"
-            self.lines.append(f'    {self._nodes[key]}["{_label(text)}"]')
-        return self._nodes[key]
-
-
-def _label(text: str) -> str:
-    return _READ_BY_MERMAID.sub(lambda found: f"#{ord(found[0])};", clean(text)) or "#63;"

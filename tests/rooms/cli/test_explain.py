@@ -279,26 +279,6 @@ def test_an_unknown_name_offers_similar_ones(run: Run, run_json: RunJson) -> Non
 
 
 @pytest.mark.usefixtures("office_store")
-def test_a_chart_takes_the_place_of_the_text(run: Run) -> None:
-    shown = run("graph", "show", "nina", "--mermaid", "--limit", "1")
-    assert shown.stdout.splitlines() == [
-        "flowchart LR",
-        '    n0["Nina"]',
-        '    n1["Globex"]',
-        '    n0 -->|"works at, since 2026-03-01, open"| n1',
-        '    n0 -.-|"shares 2 of its 3 memories"| n1',
-        '    n2["#91;104#93; #171;Nina#187; works at Globex now#46;"]',
-        '    n0 ---|"about, 2026-03-01"| n2',
-        '    n3["#91;102#93; Nina leads the Atlas migration#59; Atlas is part of Platform#46;"]',
-        '    n0 -->|"leads to, from 1 memory"| n3',
-    ]
-    path = run("graph", "path", "boiler", "москва", "--mermaid").stdout.splitlines()
-    assert path[0] == "flowchart LR"
-    assert '    n0["boiler"]' in path
-    assert '    n1["Москва"]' in path
-
-
-@pytest.mark.usefixtures("office_store")
 def test_path_explains_or_says_that_there_is_none(run: Run, run_json: RunJson) -> None:
     lines = run("graph", "path", "boiler", "москва").stdout.splitlines()
     assert lines[0] == "boiler to Москва: 3 hops, cost 10.08"
@@ -352,7 +332,7 @@ def test_it_loads_no_builder_and_nothing_heavy() -> None:
         "import json, sys\n"
         "from click.testing import CliRunner\n"
         "from noctuary.cli.main import main\n"
-        "for words in (['show', 'nina', '--mermaid'], ['path', 'nina', 'globex'], ['top']):\n"
+        "for words in (['show', 'nina'], ['path', 'nina', 'globex'], ['top']):\n"
         "    assert CliRunner().invoke(main, ['graph', *words]).exit_code == 0\n"
         "print(json.dumps(sorted(sys.modules)))"
     )

@@ -130,8 +130,6 @@ WRONG = {
     "graph path a b --max-hops 0": "range",
     "graph top --limit -1": "range",
     "graph show": "Missing argument",
-    "graph show nina --mermaid --json": "--mermaid and --json exclude each other",
-    "graph path nina globex --mermaid --json": "--mermaid and --json exclude each other",
     "mcp --timeout-s 0": "range",
     "mcp --timeout-s soon": "not a valid",
     "mcp --k 3": "No such option",
@@ -250,7 +248,6 @@ CALLS: dict[str, list[str]] = {
     "hooks plugin": ["plugin"],
     "hooks status": [],
     "hooks uninstall": ["--agent", "claude", "--dry-run"],
-    "import": ["missing-export", "--store", "copy"],
     "init": ["--dry-run"],
     "mcp": ["--json"],
     "mcp install": ["cursor", "--dry-run"],
@@ -391,15 +388,14 @@ SHOWN: dict[str, list[list[str]]] = {
     "export": [["exported"]],
     "forget": [["--pattern", "."], ["--wing", H]],
     "graph merges": [[]],
-    "graph path": [["Nina", "Atlas"], ["Nina", "Atlas", "--mermaid"]],
-    "graph show": [["Nina"], ["Atlas", "--mermaid"]],
+    "graph path": [["Nina", "Atlas"]],
+    "graph show": [["Nina"], ["Atlas"]],
     "graph top": [[]],
     "hook": [["--agent", "claude"]],
     "hooks install": [["--agent", "claude", "--project"]],
     "hooks plugin": [["plugin"]],
     "hooks status": [[]],
     "hooks uninstall": [["--agent", "claude", "--project"]],
-    "import": [["exported", "--store", "imported"]],
     "mcp": [[]],
     "mcp install": [["vscode", "--dry-run", "--user", H, "--store", H, "--folder", H]],
     "profile list": [[]],
@@ -556,7 +552,7 @@ LOOKS: dict[str, list[list[str]]] = {  # besides those of SHOWN
     "sql": [[f"select * from {name}", "--limit", "0", "--csv"] for name in TABLE_NAMES],
     "why": [["key", "{id}"]],
 }
-ASKS_OR_WRITES = ("hook", "init", "browse", "serve", "mcp", "forget", "import", "restore", "backup",
+ASKS_OR_WRITES = ("hook", "init", "browse", "serve", "mcp", "forget", "restore", "backup",
                    "rollback")  # fmt: skip
 
 

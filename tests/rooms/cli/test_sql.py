@@ -387,21 +387,3 @@ def test_a_wrong_call_is_a_sentence(
 ) -> None:
     result = run(*arguments)
     assert (result.exit_code, says in result.output) == (code, True), result.output
-
-
-def test_export_and_import_are_commands(
-    run: Run, run_json: Callable[..., Any], dense_store: Store, tmp_path: Any
-) -> None:
-    assert "exported 14 memories" in run("export", str(tmp_path / "e")).output
-    made = run_json("import", str(tmp_path / "e"), "--store", "copy")
-    assert made["memories"] == 14
-    assert Path(made["store"]).name == "copy"
-    again = run_json("export", str(tmp_path / "f"), "--store", "copy")
-    assert again["has_encoder"]
-    first = run_json("export", str(tmp_path / "g"), "--store", str(dense_store.root))
-    assert first["digest"] == again["digest"]
-    refused = run("import", str(tmp_path / "e"), "--store", "copy")
-    assert refused.exit_code == 1
-    assert "import makes a new store" in refused.output
-    refused = run_json("import", str(tmp_path), "--store", "other", code=1)
-    assert refused["error"] == "ExportFormatError"

@@ -18,8 +18,6 @@ from safetensors.numpy import load_file, save_file
 
 from noctuary.agents.hooks import answer
 from noctuary.agents.state import read_json
-from noctuary.cli.exchange import ExportFormatError
-from noctuary.cli.exchange import read_export_manifest as read_export
 from noctuary.core.errors import ConfigError, EncoderError, SnapshotCorruptError
 from noctuary.core.files import (
     canonical_json,
@@ -383,7 +381,6 @@ READERS: dict[str, tuple[Callable[[Path], Any], type[Exception] | None]] = {
         lambda p: read_pointer(StorePaths(file(p / "CURRENT").parent)), SnapshotCorruptError
     ),
     "a manifest": (lambda p: read_manifest(file(p / MANIFEST_FILE).parent), SnapshotCorruptError),
-    "an export's": (lambda p: read_export(file(p / MANIFEST_FILE).parent), ExportFormatError),
     "an encoder": (lambda p: read_header(file(p / HEADER_FILE).parent), EncoderError),
     "a provider": (lambda p: read_description(file(p / HOSTED_FILE).parent), EncoderError),
     "a calibration": (lambda p: Calibration.parse(DEEP), ValueError),
