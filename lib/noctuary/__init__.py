@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from noctuary.recall.explain import Expansion, expand
     from noctuary.recall.profile import RetrievalProfile
     from noctuary.recall.result import RecalledMemory, RecallResult, RecallWarning
-    from noctuary.recall.sensitive import SensitiveAnswer, SensitiveMemory, recall_sensitive
     from noctuary.sources.own_store import Remembered, remember
 
 __version__ = "0.1.0"
@@ -33,14 +32,11 @@ __all__ = [
     "RecalledMemory",
     "Remembered",
     "RetrievalProfile",
-    "SensitiveAnswer",
-    "SensitiveMemory",
     "__version__",
     "assemble",
     "expand",
     "inject",
     "recall",
-    "recall_sensitive",
     "register_hook",
     "remember",
 ]
@@ -59,9 +55,6 @@ _HOMES = {
     "RecallResult": "noctuary.recall.result",
     "RecalledMemory": "noctuary.recall.result",
     "RecallWarning": "noctuary.recall.result",
-    "recall_sensitive": "noctuary.recall.sensitive",
-    "SensitiveAnswer": "noctuary.recall.sensitive",
-    "SensitiveMemory": "noctuary.recall.sensitive",
 }
 
 

@@ -222,7 +222,6 @@ def _commands(texts: Sequence[str], ids: Sequence[str], wing: str, moment: str) 
         ["sql", "select memory_id, category from memories order by 1 limit 5", *at],
         ["sql", "drop table memories", *at],
         ["sql", "--schema", *at],
-        ["sensitive", text, *at],
         ["hooks", "status", "--json"],
         ["export", "STORE/../exported", *at],
         ["evaluate", "check", "no-such-set", "--json"],

@@ -26,12 +26,7 @@ ROOMS = (
 """From the ground up: a room imports only from rooms before it."""
 
 ROOM_FILES = sorted(name for name in modules() if name.count(".") == 2 and name[:9] == "noctuary.")
-RECALL = [
-    name
-    for name in ROOM_FILES
-    if package_of(name) == "recall"
-    if name != "noctuary.recall.sensitive"  # reads the store itself, by a function of its own
-]
+RECALL = [name for name in ROOM_FILES if package_of(name) == "recall"]
 
 HEAVY = frozenset(
     {

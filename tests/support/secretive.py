@@ -7,12 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from noctuary.core.store import SourceName
-from noctuary.sources.corpus import read_records
-from noctuary.sources.export import export_corpus
-from noctuary.sources.source import open_source
-from tests.support.store import Store
-
 VAULT_COLUMNS = ("sensitive TEXT", "vault_path TEXT", "encrypted_content BLOB", "user_id TEXT")
 
 TOKEN = "gh" + "p_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
@@ -44,11 +38,6 @@ CANARIES = (
     "CANARYCRYPT", "CANARYBYTES", "CANARYHOLDER", "CANARYTAG", "CANARYSCAN", TOKEN,
 )  # fmt: skip
 
-REASONS = {
-    11: "flagged", 12: "flagged", 13: "flagged", 14: "flagged", 15: "vaulted", 16: "vaulted",
-    17: "placeholder", 18: "secret:github_token",
-}  # fmt: skip
-
 
 def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     """Write rows as JSON lines; bytes as their hexadecimal digits, as an exporter would."""
@@ -59,18 +48,3 @@ def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     ]
     path.write_text("".join(f"{json.dumps(row)}\n" for row in plain), encoding="utf-8")
     return path
-
-
-def publish_source(store: Store, source: SourceName) -> str:
-    """Export a source and publish what may leave it; the snapshot's id."""
-    with open_source(source) as opened:
-        report = export_corpus(opened, store.paths.work / "corpus")
-    identity = report.identity
-    return store.publish(
-        read_records(store.paths.work / "corpus"),
-        source={
-            "kind": identity.kind,
-            "schema_version": identity.schema_version,
-            "location": identity.location,
-        },
-    )

@@ -255,7 +255,7 @@ def is_supported(version: str) -> bool:
 
 # Commands by the file of this room that holds them.
 FILES = {
-    "recall": ("recall", "context", "sensitive", "remember"),
+    "recall": ("recall", "context", "remember"),
     "explain": ("why", "expand", "profile", "graph"),
     "agents": ("hooks", "hook", "mcp", "serve", "browse"),
     "init": ("init",),
@@ -342,7 +342,6 @@ def main() -> None:
       why --replay             repeat kept recalls on their own snapshots
       graph show CONCEPT       what memories say about a concept
       sql "select ..."         a read-only query on memories, concepts, edges, usage
-      sensitive "alarm code"   search rows that never leave the store, in the store itself
 
     \b
     For agents:

@@ -1,4 +1,4 @@
-"""Commands that ask: recall, context, sensitive; and remember. Loads little: hooks may wait."""
+"""Commands that ask: recall and context; and remember. Loads little: hooks may wait."""
 
 from __future__ import annotations
 
@@ -425,41 +425,6 @@ def _part_lines(shown: Row) -> Iterator[str]:
     )
 
 
-# `noctuary sensitive`: rows that never leave the store, recalled in the store itself.
-
-_FROM_STDIN = "-"
-
-
-@click.command()
-@click.argument("query")
-@cli.option("-k", "How many rows at most.", default=5, type=cli.AT_LEAST_0)
-@cli.option("--user NAME", "Whose rows; you never see those of other named users.")
-@cli.store_options
-def sensitive(query: str, k: int, user: str | None, store: str | None) -> None:
-    """Search rows that are marked sensitive or hold a secret, by their words.
-
-    Off unless `sensitive.recall` is true. It reads the memory store now, and noctuary neither keeps
-    nor logs the QUERY or its results. Your shell may keep the command line: with QUERY `-` the
-    question comes from standard input. Keep the output safe.
-
-    Exit code 0 if the store could answer, 1 if it could not or sensitive recall is off.
-    """
-    from noctuary.recall.sensitive import recall_sensitive
-
-    if query == _FROM_STDIN:
-        query = sys.stdin.readline()
-    answer = recall_sensitive(query, k, user=user, store=store)
-    if cli.is_json():
-        cli.print_json(answer.reveal())
-        return
-    for memory in answer.memories:
-        vault = f"  vault {memory.vault_path}" if memory.vault_path else ""
-        click.echo(visible_line(f"[{memory.memory_id}] {memory.score:.3f}  {memory.reason}{vault}"))
-        click.echo(memory.content)
-    if not answer.memories:
-        click.echo(f"none of {answer.searched} sensitive rows of {answer.source} fits", err=True)
-
-
 # `noctuary remember`: a memory for the own store.
 
 
@@ -489,7 +454,7 @@ def remember(text: str, **given: Any) -> None:
     from noctuary.sources.own_store import remember as remember_memory
 
     try:
-        kept = remember_memory(sys.stdin.read() if text == _FROM_STDIN else text, **given)
+        kept = remember_memory(sys.stdin.read() if text == "-" else text, **given)
     except MemoryRefusedError as error:
         cli.fail(error, cli.EXIT_REFUSED)
     night = f"noctuary nightly {shlex.quote(str(kept.source))}"

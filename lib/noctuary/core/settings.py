@@ -66,12 +66,6 @@ class SourceSettings(NamedTuple):
     user: str = ""
 
 
-class SensitiveSettings(NamedTuple):
-    """Whether `recall_sensitive` may look into rows that never leave the store."""
-
-    recall: bool = False
-
-
 class CorpusSettings(NamedTuple):
     """What is exported and what is set aside."""
 
@@ -264,7 +258,6 @@ class Settings(NamedTuple):
     """
 
     source: SourceSettings = SourceSettings()
-    sensitive: SensitiveSettings = SensitiveSettings()
     corpus: CorpusSettings = CorpusSettings()
     encoder: EncoderSettings = EncoderSettings()
     tiers: TierSettings = TierSettings()

@@ -20,7 +20,7 @@ from noctuary.sources.source import (
     Told,
     memory_row,
 )
-from noctuary.text.flags import MARKS, mark_sql, rows_sql
+from noctuary.text.flags import MARKS, rows_sql
 
 # A SQLite file of somebody else, opened read-only beside its live writer and pinned to one state.
 
@@ -175,16 +175,6 @@ class SqliteSource(PinnedFile):
         """Yield the rows by ascending id."""
         for key, mark, *values in self._stream(rows_sql(self._columns, self._names)):
             yield memory_row(key, mark, dict(zip(self._names, values, strict=True)))
-
-    def every_row(self, beside: str) -> Iterator[tuple[object, dict[str, object]]]:
-        """Yield mark and columns of marked rows too, for a reader that keeps nothing of them.
-
-        Among the columns is one that no other reader sees, NULL where there is none.
-        """
-        shown = [*self._names, beside if beside in self._columns else f"NULL AS {beside}"]
-        sql = f"SELECT {mark_sql(self._columns)}, {', '.join(shown)} FROM memories ORDER BY id"
-        for mark, *values in self._stream(sql):
-            yield mark, dict(zip((*self._names, beside), values, strict=True))
 
     def told(self, noun: type[Told]) -> Iterator[Told]:
         """Yield the links between memories, which the own store has."""

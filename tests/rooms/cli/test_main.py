@@ -31,12 +31,10 @@ from noctuary.core.store import ROWS_FILE
 from noctuary.core.tombstones import read_tombstones, write_tombstones
 from noctuary.snapshot.publish import serving_id
 from noctuary.text.marks import visible
-from tests.support.claude_memory import Row, make_sqlite
 from tests.support.curation import Nights as CurationNights
 from tests.support.imports import ROOT
 from tests.support.promotions import Nights as PromotionNights
 from tests.support.promotions import turn
-from tests.support.secretive import PUBLIC, SENSITIVE, VAULT_COLUMNS, publish_source
 from tests.support.store import Store, household, memory, new_store, renumber, turns
 from tests.support.terminal import STEERS, H, on_terminals
 
@@ -263,7 +261,6 @@ CALLS: dict[str, list[str]] = {
     "rollback": [],
     "schedule install": ["--dry-run"],
     "schedule status": [],
-    "sensitive": ["alarm"],
     "serve": ["--idle-minutes", "0.001"],
     "snapshots": [],
     "sql": ["select * from memories"],
@@ -406,7 +403,6 @@ SHOWN: dict[str, list[list[str]]] = {
     "remember": [[f"The {H} key hangs in the hall."], [f"the {H} key hangs in the hall"]],
     "restore": [["disk"], ["disk", "--dry-run"], ["disk", "--home", f"home {H}"]],
     "rollback": [[]],
-    "sensitive": [["key", "--store", "secretive"]],
     "serve": [["--idle-minutes", "0.0001"]],
     "browse": [["--store", H]],
     "init": [["--dry-run"]],
@@ -481,11 +477,6 @@ def place(home: Path, tmp_path: Path) -> Path:
     (tmp_path / "set" / "queries.jsonl").write_text(json.dumps(query) + "\n")
     _curated(tmp_path / "curated")
     _promoted(tmp_path / "promoted")
-    secret: list[Row] = [{**row, "content": f"{row['content']} key {H}"} for row in SENSITIVE]
-    publish_source(
-        new_store(tmp_path / "secretive"),
-        make_sqlite(tmp_path / "memory.db", (*PUBLIC, *secret), extra_columns=VAULT_COLUMNS),
-    )
     return tmp_path
 
 
@@ -505,7 +496,7 @@ def _promoted(root: Path) -> None:
 
 def shown(place: Path, commands: list[list[str]], stdin: str = "") -> list[str]:
     """Return what the commands show on a terminal."""
-    environ = {**os.environ, "NOCTUARY_SENSITIVE_RECALL": "1", "PYTHONWARNINGS": "default"}
+    environ = {**os.environ, "PYTHONWARNINGS": "default"}
     return on_terminals(commands, cwd=place, environ=environ, stdin=stdin)
 
 
@@ -521,7 +512,7 @@ def test_no_command_lets_a_memory_or_an_argument_steer_the_terminal(place: Path)
     for name in ("recall key --inject", "proposals curate --store curated/store",
                  "context key --budget 2000",
                  f"remember the {H} key hangs in the hall",
-                 "proposals promotions --store promoted/store", "sensitive key --store secretive",
+                 "proposals promotions --store promoted/store",
                  "sql select * from memories --csv", f"why key {H}1",
                  "hook --agent claude"):  # fmt: skip
         assert "\\u202e" in by_words[name], by_words[name]

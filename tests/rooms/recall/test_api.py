@@ -154,8 +154,8 @@ def test_package_function_and_attribute_are_all_callable(dense_store: Store) -> 
         _ = noctuary.recollect  # pyright: ignore[reportAttributeAccessIssue]
     assert set(noctuary.__all__) == {
         "Context", "Expansion", "RecallResult", "RecallWarning", "RecalledMemory",
-        "Remembered", "RetrievalProfile", "SensitiveAnswer", "SensitiveMemory", "__version__",
-        "assemble", "expand", "inject", "recall", "recall_sensitive", "register_hook", "remember",
+        "Remembered", "RetrievalProfile", "__version__",
+        "assemble", "expand", "inject", "recall", "register_hook", "remember",
     }  # fmt: skip
     assert noctuary.RecallResult is RecallResult
 
