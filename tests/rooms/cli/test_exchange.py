@@ -463,8 +463,7 @@ def test_a_hostile_export_is_refused_in_a_sentence_and_leaves_nothing(
 
 TRAVELS = {
     "compaction.llm_model", "compaction.summarizer", "encoder.model", "encoder.provider",
-    "evaluation.generator_model",
-    "evaluation.judge_model", "evaluation.on_drop", "graph.extractor", "graph.llm_model",
+    "evaluation.on_drop", "graph.extractor", "graph.llm_model",
     "hook.scope", "recall.fusion", "recall.profile", "runner.kind",
     "schedule.cron", "schedule.timezone",
 }  # fmt: skip
