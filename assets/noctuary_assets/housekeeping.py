@@ -158,7 +158,7 @@ def forget_retracted(paths: StorePaths) -> tuple[str, ...]:
 
 _OLD_FILES = (
     "memo.sqlite*", "fragments", "graph_near.json", "graph_names.json", "evaluation/plots",
-    "evaluation/generated.json", "usage/access.json",
+    "evaluation/generated.json", "stamps/generated_queries.json", "usage/access.json",
 )  # fmt: skip
 """What earlier versions kept results in, below the work directory."""
 

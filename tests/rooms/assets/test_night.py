@@ -180,7 +180,8 @@ def test_a_memory_that_is_gone_leaves_no_byte(tmp_path: Path, face: str) -> None
     (night.work(SHARDS) / "x.rows.arrow").write_text(CANARY)
     for name in ("memo.sqlite", "memo.sqlite-wal", "graph_near.json", "graph_names.json"):
         night.work(name).write_text(CANARY)
-    for name in ("fragments/0/x.arrow", "evaluation/generated.json"):
+    old = ("evaluation/generated.json", "stamps/generated_queries.json", "fragments/0/x.arrow")
+    for name in old:
         night.work(name).parent.mkdir(parents=True, exist_ok=True)
         night.work(name).write_text(CANARY)
     housekeeping.tidy(night)
