@@ -22,12 +22,6 @@ from noctuary.evaluate.decide import (
     runs_to_json,
     score_group,
 )
-from noctuary.evaluate.generated import (
-    WRITTEN_ANSWERS_KIND,
-    Generated,
-    ask_configured_models,
-    read_generated,
-)
 from noctuary.evaluate.queries import (
     LABELLED,
     Questions,
@@ -41,49 +35,19 @@ from noctuary.recall.engine import Recaller
 from noctuary.recall.inputs import remember_query, warm_up
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.reader import SnapshotReader
-from noctuary.sources.corpus import read_records
 from noctuary.work.stage import Stage, StageOutput, StageResult
-from noctuary_assets.graph import linked_pairs
-from noctuary_assets.ingest import CORPUS
 from noctuary_assets.night import (
     ABSTENTION,
     DECISION,
     EVALUATION,
     EVALUATION_QUERIES,
     EVALUATION_RUNS,
-    GENERATED,
     MEMORIES,
     Night,
     store_profile,
 )
 from noctuary_assets.pack import SERVING_PACK, pack_path
 from noctuary_assets.reporting import stage_asset
-
-# Stage generated_queries: queries that a language model wrote about tonight's corpus.
-
-GENERATED_QUERIES = Stage("generated_queries", "1", (GENERATED,))
-
-
-@stage_asset(GENERATED_QUERIES, deps=["memories", "edges"], kinds={"json"})
-def write_queries(night: Night) -> StageResult:
-    """Queries written by one language model and graded by another; empty unless configured."""
-    # On every night while switched on, as an endpoint may have been down; what is known stays.
-    chosen = night.settings.evaluation
-    on = bool(chosen.enabled and chosen.generator_url)
-
-    def body() -> StageOutput:
-        found, facts = Generated(), {"note": "off: no evaluation.generator_url is set"}
-        if on:
-            records, links = read_records(night.work(MEMORIES)), linked_pairs(night)
-            store = night.content(WRITTEN_ANSWERS_KIND)
-            found = ask_configured_models(chosen, records, links, store, night.progress)
-            facts = found.to_facts()
-        write_json(night.work(GENERATED), found.to_json())
-        return StageOutput(len(found.queries), facts)
-
-    inputs = {"on": on, "corpus": night.result_of(CORPUS).digest if on else None}
-    return night.finish(night.run(GENERATED_QUERIES, inputs, body, always=on))
-
 
 # Stage recall_evaluation: tonight's pack answers tonight's queries, with every arm.
 
@@ -101,7 +65,7 @@ def served_profile(night: Night, adopted: Mapping[str, Any] | None = None) -> Re
     return served.replaced(explain=False, candidate_trace=False, replay_log=False)
 
 
-@stage_asset(RECALL_EVALUATION, deps=["serving_pack", "generated_queries"], kinds={"json"})
+@stage_asset(RECALL_EVALUATION, deps=["serving_pack"], kinds={"json"})
 def evaluate_pack(night: Night) -> StageResult:
     """The pack's recall on its own phrases and on labelled queries: served, legs, challengers.
 
@@ -109,11 +73,9 @@ def evaluate_pack(night: Night) -> StageResult:
     """
     chosen, served = night.settings.evaluation, served_profile(night)
     labels = find_labels(night.source, chosen.queries) if chosen.enabled else None
-    generated = night.work(GENERATED)
     inputs = {
         "pack": night.result_of(SERVING_PACK).facts["digest"],
         "queries": hash_file(labels) if labels is not None and labels.is_file() else None,
-        "generated": hash_file(generated) if generated.is_file() else None,
         "profile": served.to_json(),
         "enabled": chosen.enabled,
         "exact_queries": chosen.exact_queries,
@@ -123,9 +85,7 @@ def evaluate_pack(night: Night) -> StageResult:
         reused = 0
         questions, runs = Questions(notes=("the evaluation is switched off",)), {}
         if chosen.enabled:
-            written = read_generated(generated).queries
-            memories = night.work(MEMORIES)
-            questions = gather_questions(memories, labels, written, chosen.exact_queries)
+            questions = gather_questions(night.work(MEMORIES), labels, chosen.exact_queries)
             kept = KeptAnswers(night.content(RECALL_ANSWERS_KIND))
             with closing(SnapshotReader.open(pack_path(night))) as reader:
                 fetch_query_vectors(night, reader.manifest, questions.texts())

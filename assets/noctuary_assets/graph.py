@@ -154,14 +154,6 @@ def load_tables(night: Night, names: Collection[str] = tuple(FILES)) -> GraphTab
     return read_tables(night.work(GRAPH), names)
 
 
-def linked_pairs(night: Night) -> list[tuple[int, int]]:
-    """Return source and target of every edge of the graph that the stage wrote."""
-    edges = load_tables(night, ["edges"]).edges
-    return list(
-        zip(edges["src_position"].to_pylist(), edges["dst_position"].to_pylist(), strict=True)
-    )
-
-
 # By asset: its table, and the columns of the sample, none of which holds text.
 _TABLES = {
     "concepts": ("concepts", ("concept_id", "kind", "df")),

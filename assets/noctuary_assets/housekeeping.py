@@ -23,7 +23,6 @@ from noctuary.core.tombstones import read_tombstones
 from noctuary.embed.documents import keyed_memories, text_key, vector_kind
 from noctuary.embed.sentence import FINGERPRINT_KIND
 from noctuary.evaluate.abstain import everyday_keys, everyday_kind
-from noctuary.evaluate.generated import WRITTEN_ANSWERS_KIND, read_generated
 from noctuary.graph.extract import EXTRACTION_KIND
 from noctuary.graph.extract import iter_keyed as keyed_extractions
 from noctuary.graph.llm import TRIPLES_KIND, live_triples
@@ -46,7 +45,7 @@ from noctuary.work.stage import hash_settled
 from noctuary_assets.compact import summary_recipe
 from noctuary_assets.graph import names_kind
 from noctuary_assets.index import chosen_backend
-from noctuary_assets.night import CONTENT, GENERATED, GRAPH, MEMORIES, SHARDS, SUMMARIES, Night
+from noctuary_assets.night import CONTENT, GRAPH, MEMORIES, SHARDS, SUMMARIES, Night
 
 # After publishing: forget results for texts that are gone, and of kinds that nobody asks for.
 
@@ -78,14 +77,14 @@ def prune_content(night: Night) -> None:
 
 def _state(night: Night, places: Mapping[str, Path]) -> str:
     """Return the digest of everything that decides what is forgotten."""
-    decisive = [night.work(name) for name in (MEMORIES, SUMMARIES, GENERATED)]
+    decisive = [night.work(name) for name in (MEMORIES, SUMMARIES)]
     decisive += [night.paths.archive, *(place / MANIFEST_FILE for place in places.values())]
     return hash_json([hash_settled(path) if path.exists() else None for path in decisive])
 
 
 def _live_keys(night: Night) -> dict[str, Callable[[], Keys] | None]:
     """Return how to read the keys still needed, by kind; None for what its own stage prunes."""
-    memories, generated = night.work(MEMORIES), night.work(GENERATED)
+    memories = night.work(MEMORIES)
     fingerprint, compaction = night.encoder.fingerprint, night.settings.compaction
     vectors = vector_kind(fingerprint, chosen_backend(night).tag)
     recipe = summary_recipe(night, open_summarizer(compaction))
@@ -94,7 +93,6 @@ def _live_keys(night: Night) -> dict[str, Callable[[], Keys] | None]:
         EXTRACTION_KIND: lambda: _keys_of(keyed_extractions(memories)),
         vectors: lambda: np.concatenate([_keys_of(keyed_memories(memories)), _other_texts(night)]),
         everyday_kind(fingerprint.digest): everyday_keys,
-        WRITTEN_ANSWERS_KIND: lambda: [*map(bytes.fromhex, read_generated(generated).keys)],
         TRIPLES_KIND: lambda: live_triples(night.settings.graph, RecordFile(memories)),
         summary_kind(recipe): None,
         names_kind(night): None,
@@ -160,7 +158,7 @@ def forget_retracted(paths: StorePaths) -> tuple[str, ...]:
 
 _OLD_FILES = (
     "memo.sqlite*", "fragments", "graph_near.json", "graph_names.json", "evaluation/plots",
-    "usage/access.json",
+    "evaluation/generated.json", "stamps/generated_queries.json", "usage/access.json",
 )  # fmt: skip
 """What earlier versions kept results in, below the work directory."""
 

@@ -32,7 +32,7 @@ from noctuary_assets.night import DECISION, EVALUATION, Night
 from noctuary_assets.publish import candidate_digest, candidate_path, read_comparisons, read_drops
 from noctuary_assets.reporting import report_stage
 
-EVALUATION_REPORT = Stage("evaluation_report", "1")
+EVALUATION_REPORT = Stage("evaluation_report", "2")
 
 KEPT_REPORTS = 30  # pages that stay: a month of nights, some 300 KB each
 

@@ -32,7 +32,6 @@ STAGES = (
     "turn_clusters",
     "vector_tiers",
     "summaries",
-    "generated_queries",
     "serving_pack",
     "recall_evaluation",
     "fusion_decision",

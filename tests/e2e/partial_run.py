@@ -33,7 +33,6 @@ BEFORE_THE_CANDIDATE = (
     "summaries",
     "access_statistics",
     "ltp_scores",
-    "generated_queries",
 )
 TO_THE_CANDIDATE = (
     "serving_pack",

@@ -15,7 +15,6 @@ from noctuary.snapshot.publish import read_verdict
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import DONE, REFUSED, Ran, run_night
 from tests.e2e.stores import Bench, give_encoder
-from tests.support.model_server import ModelServer
 
 CHECK = "recall_has_not_dropped_significantly"
 N_TOPICS = 56
@@ -187,40 +186,3 @@ def test_what_is_proven_better_ranks_the_snapshot(tmp_path: Path) -> None:
     assert dropped.stage("serving_pack")["reused"], "another decision builds nothing again"
     assert not (bench.snapshot / "ranking.json").exists()
     assert facts(dropped, "recall_comparison")["dropped"] > 0, "what was given up is a loss"
-
-
-@pytest.mark.slow
-def test_written_queries_are_asked_once_and_never_about_sensitive_rows(tmp_path: Path) -> None:
-    secret = "The alarm code of the lighthouse is kept by the warden"
-    rows = [*town(), {**row(900, secret), "is_sensitive": 1}]
-    bench = write_bench(tmp_path / "town", rows)
-    key = "key-that-must-not-be-written-anywhere"
-    with ModelServer() as server:
-        extra = {
-            "NOCTUARY_EVALUATION_GENERATOR_URL": server.url,
-            "NOCTUARY_EVALUATION_GENERATOR_MODEL": "writer",
-            "NOCTUARY_EVALUATION_JUDGE_URL": server.url,
-            "NOCTUARY_EVALUATION_JUDGE_MODEL": "grader",
-            "NOCTUARY_EVALUATION_API_KEY_VARIABLE": "TOWN_KEY",
-            "NOCTUARY_EVALUATION_GENERATED_QUERIES": "12",
-            "TOWN_KEY": key,
-        }
-        first = run_night(bench.source, bench.store, extra=extra)
-        assert first.code == DONE, first.says
-        assert facts(first, "recall_evaluation")["queries"]["generated"] > 0
-        asked = len(server.asked)
-        assert asked > 0
-        assert all("lighthouse" not in str(request) for request in server.asked)
-        second = run_night(bench.source, bench.store, extra=extra)
-        assert second.report["status"] == "unchanged", second.says
-        assert len(server.asked) == asked, "answers are kept"
-    assert key not in first.says + second.says
-    for path in bench.store.rglob("*"):
-        if path.is_file():
-            assert key.encode() not in path.read_bytes(), path
-    down = run_night(bench.source, bench.store, extra=extra)
-    assert down.code == DONE, "an endpoint that is gone stops no night"
-
-    off = run_night(bench.source, bench.store)
-    assert off.code == DONE, off.says
-    assert "generated" not in facts(off, "recall_evaluation")["queries"]

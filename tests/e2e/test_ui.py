@@ -43,7 +43,6 @@ GROUPS = {
     "graph": ["concepts", "memory_concepts", "concept_edges", "edges", "supersessions"],
     "compact": ["turn_clusters", "summaries"],
     "evaluate": [
-        "generated_queries",
         "recall_evaluation",
         "fusion_decision",
         "abstention_calibration",

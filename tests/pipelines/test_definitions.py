@@ -69,7 +69,7 @@ def test_everything_leads_from_the_export_to_the_snapshot(definitions: dg.Defini
 
 def test_every_asset_and_check_says_what_it_is(definitions: dg.Definitions) -> None:
     graph = definitions.resolve_asset_graph()
-    assert len(graph.get_all_asset_keys()) == 31
+    assert len(graph.get_all_asset_keys()) == 30
     for node in graph.asset_nodes:
         name = node.key.to_user_string()
         assert list(node.owners) == ["team:noctuary"], name

@@ -1,19 +1,16 @@
-"""A real HTTP server with an OpenAI-compatible path and a rule instead of a model."""
+"""A real HTTP server with an OpenAI-compatible path; a subclass's rule stands for the model."""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
-from noctuary.evaluate.generated import GRADE
 from noctuary.work.http import ITEMS_MARK
-
-Item = Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -57,32 +54,17 @@ def envelope(content: object) -> bytes:
     return json.dumps({"object": "chat.completion", "choices": [choice]}).encode()
 
 
-def write_by_rule(item: Item) -> str:
-    """Write the same query for the same memories, without any of their words."""
-    letters = sorted(set("".join(item.values()).casefold()) - set(" .,"))
-    return f"zzquery about qq{''.join(letters[:6])}zz or xx{len(item)}xx"
-
-
-def grade_high(query: str, memory: str) -> int:
-    """Grade everything as a perfect answer."""
-    return 3
-
-
 @dataclass
 class ModelServer:
     """Serves in a thread until the `with` block ends.
 
     Attributes:
-        write: The generator's rule.
-        grade: The judge's rule.
         faults: Taken one per request, oldest first, before the rule gets a turn.
         spares_single_items: Faults are for requests of several items only. Of requests that are
             sent at once it is chance which comes first.
         asked: Every request, in order.
     """
 
-    write: Callable[[Item], object] = write_by_rule
-    grade: Callable[[str, str], object] = grade_high
     faults: list[Fault] = field(default_factory=list[Fault])
     spares_single_items: bool = False
     asked: list[Asked] = field(default_factory=list[Asked])
@@ -111,13 +93,7 @@ class ModelServer:
 
     def answer(self, asked: Asked) -> bytes:
         """Return what the rule says, as an OpenAI-compatible body."""
-        judged = asked.body["messages"][0]["content"] == GRADE.system
-        items: list[dict[str, object]] = []
-        for item in asked.items:
-            shown = {key: value for key, value in item.items() if key != "id"}
-            value = self.grade(shown["query"], shown["memory"]) if judged else self.write(shown)
-            items.append({"id": item["id"], "grade" if judged else "query": value})
-        return envelope(json.dumps({"items": items}))
+        raise NotImplementedError  # this one has no rule: every request needs its fault
 
 
 class _Server(ThreadingHTTPServer):

@@ -151,12 +151,6 @@ class EvaluationSettings(NamedTuple):
     adopt: bool = True
     on_drop: str = "refuse"
     report_texts: bool = False
-    generator_url: str = ""
-    generator_model: str = ""
-    judge_url: str = ""
-    judge_model: str = ""
-    api_key_variable: str = ""
-    generated_queries: int = 40
 
 
 class GraphSettings(NamedTuple):
@@ -386,7 +380,6 @@ _CHECKS: Mapping[str, _Check] = {
     "live.deadline_ms": _ABOVE_ZERO,
     "evaluation.exact_queries": _at_least(0),
     "evaluation.on_drop": _one_of("refuse", "report"),
-    "evaluation.generated_queries": _at_least(0),
     "graph.extractor": _one_of("rules", "llm"),
     "graph.llm_batch_memories": _at_least(1),
     "transcripts.tool_chars": _at_least(0),
@@ -587,17 +580,11 @@ def _joint_faults(s: Settings) -> Iterable[str]:
 
 
 def _endpoint_faults(s: Settings) -> Iterable[str]:
-    c, e, g = s.compaction, s.evaluation, s.graph
+    c, g = s.compaction, s.graph
     if c.summarizer == "llm" and not (c.llm_url and c.llm_model):
         yield 'compaction.summarizer = "llm" needs compaction.llm_url and compaction.llm_model'
     if g.extractor == "llm" and not (g.llm_url and g.llm_model):
         yield 'graph.extractor = "llm" needs graph.llm_url and graph.llm_model'
-    # Written queries need both endpoints; who grades its own questions grades them too well.
-    written = (e.generator_url, e.generator_model, e.judge_url, e.judge_model)
-    if any(written) and not all(written):
-        yield "evaluation.generator_* and judge_* (url and model) go together: set all four or none"
-    elif all(written) and e.generator_model == e.judge_model:
-        yield "evaluation.judge_model must not be evaluation.generator_model"
     try:
         if s.notify.webhook:
             require_web_address(s.notify.webhook)

@@ -24,7 +24,7 @@ from noctuary.evaluate.metrics import (
     score_run,
     subtract,
 )
-from noctuary.evaluate.queries import EXACT, GENERATED, LABELLED, UNANSWERABLE, Questions
+from noctuary.evaluate.queries import EXACT, LABELLED, UNANSWERABLE, Questions
 from noctuary.evaluate.run import Run, RunPlan, run_retriever
 from noctuary.evaluate.statistics import STANDARD, Resampling, Result, holm
 from noctuary.recall.candidates import Scope
@@ -132,28 +132,12 @@ def decide(
     return Decision(adopted, reason, tested, n, metric)
 
 
-DECIDING_GROUPS = (LABELLED, GENERATED)  # the exact one can only veto
-
-
 def decide_by_groups(scored: Mapping[str, Mapping[str, Scores]]) -> Decision:
     """Choose at most one of CHALLENGERS by what every arm scored, by group and arm."""
-    deciding = _join([scored[group] for group in DECIDING_GROUPS if group in scored])
+    deciding = scored.get(LABELLED, {})  # exact phrases can only veto
     guards = {EXACT: scored[EXACT]} if scored.get(EXACT) else {}
     challengers = {name: deciding[name] for name in CHALLENGERS if name in deciding}
     return decide(deciding.get(SERVED), challengers, guards)
-
-
-def _join(groups: Sequence[Mapping[str, Scores]]) -> dict[str, Scores]:
-    """Put the groups' queries one after the other, arm by arm."""
-    return {
-        name: replace(
-            first,
-            query_ids=tuple(i for group in groups for i in group[name].query_ids),
-            strata=tuple(s for group in groups for s in group[name].strata),
-            values=np.concatenate([group[name].values for group in groups]),
-        )
-        for name, first in (groups[0] if groups else {}).items()
-    }
 
 
 def adopted_ranking(decision: Decision, served: RetrievalProfile) -> dict[str, Any] | None:

@@ -213,9 +213,6 @@ def _note_warnings(done: Done) -> Iterator[str]:
     warnings = [str(w["message"]) for w in _told(done, "concept_graph").get("warnings", ())]
     bent = _told(done, "corpus_export").get("warnings", {})
     warnings += [said.format(bent[name]) for name, said in _SOURCE_WARNINGS.items() if name in bent]
-    written = _told(done, "generated_queries")
-    if written.get("faults") or written.get("pending"):
-        warnings.append(str(written.get("note", "")))
     unanswered = _told(done, "summaries").get("by_fallback", {})
     if waiting := sum(unanswered.get(outcome, 0) for outcome in TRIED_AGAIN):
         groups = plural(waiting, "group of turns", "groups of turns")

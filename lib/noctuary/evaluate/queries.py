@@ -1,4 +1,4 @@
-"""What a night asks its store: labelled queries, written ones, phrases, and questions by rule."""
+"""What a night asks its store: labelled queries, phrases, and questions by rule."""
 
 from __future__ import annotations
 
@@ -36,13 +36,12 @@ from noctuary.text.tokens import (
     tokenize,
 )
 
-# Queries with an answer that is known: the owner's, written ones, phrases of the corpus.
+# Queries with an answer that is known: the owner's, and phrases of the corpus.
 
 LABELLED = "labelled"
-GENERATED = "generated"
 EXACT = "exact"
 UNANSWERABLE = "unanswerable"
-GROUPS = (LABELLED, GENERATED, EXACT)  # those that are ranked, in the order of reports
+GROUPS = (LABELLED, EXACT)  # those that are ranked, in the order of reports
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +89,10 @@ def find_labels(source: SourceName, configured: str) -> Path | None:
     return path if path.is_file() else None
 
 
-def gather_questions(
-    memories: Path, labels: Path | None, written: Sequence[Query], exact: int
-) -> Questions:
-    """Gather labels (their faults are notes), written queries, and so many exact phrases."""
+def gather_questions(memories: Path, labels: Path | None, exact: int) -> Questions:
+    """Gather labels (their faults are notes) and so many exact phrases."""
     found, notes = _read_labelled(labels)
-    wanted = {i for query in (*found.ranked, *written) for i in query.relevant_ids}
-    owners = _owners(memories, wanted)
+    owners = _owners(memories, {i for query in found.ranked for i in query.relevant_ids})
     labelled, gone = _answerable(found.ranked, owners)
     if gone:
         notes.append(f"{plural(gone, 'label')} of memories that the corpus does not hold")
@@ -108,11 +104,7 @@ def gather_questions(
     elif len(phrases) < exact:
         asked_some = f"only {len(phrases)} of {exact} exact phrases"
         notes.append(f"{asked_some}, because too few phrases are in one memory only")
-    groups = {
-        LABELLED: _ask_as_owner(labelled, owners),
-        GENERATED: _ask_as_owner(_answerable(written, owners)[0], owners),
-        EXACT: phrases,
-    }
+    groups = {LABELLED: _ask_as_owner(labelled, owners), EXACT: phrases}
     asked = {name: queries for name, queries in groups.items() if queries}
     return Questions(asked, found.unanswerable, tuple(notes))
 

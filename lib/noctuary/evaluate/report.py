@@ -59,7 +59,7 @@ class PerQuery:
 class QueryGroup:
     """Everything about queries of one origin; groups are never averaged with each other."""
 
-    name: str  # "labelled", "generated", "exact" or another
+    name: str  # "labelled", "exact" or another
     reports: Sequence[Report] = ()  # means of every arm; the served one among them
     comparisons: Sequence[Comparison] = ()  # every other arm against the served one
     against_serving: Comparison | None = None  # tonight's candidate against what serves

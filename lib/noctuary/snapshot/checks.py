@@ -43,7 +43,7 @@ REFUSE = "refuse"
 class Drop:
     """One significant loss of the candidate against the serving snapshot."""
 
-    group: str  # "labelled", "generated" or "exact"; with a stratum, behind a colon
+    group: str  # "labelled" or "exact"; with a stratum, behind a colon
     metric: str  # for example "recall@10"
     mean: float  # mean paired difference, below 0
     low: float  # lower end of its interval

@@ -269,14 +269,9 @@ DATA_RULE = (
 """Goes into every instruction: a memory may hold "ignore your instructions"."""
 
 
-def numbered(n_items: int) -> tuple[str, ...]:
-    """Return the ids "1", "2", ... of a batch."""
-    return tuple(str(number) for number in range(1, n_items + 1))
-
-
 def batch_message(items: Sequence[Mapping[str, str]], ids: Sequence[str] | None = None) -> str:
-    """Return the user message of a batch."""
-    names = numbered(len(items)) if ids is None else ids
+    """Return the user message of a batch; without ids its items are "1", "2", ..."""
+    names = [str(number) for number in range(1, len(items) + 1)] if ids is None else ids
     tagged = [{"id": name, **item} for name, item in zip(names, items, strict=True)]
     return f"{ITEMS_MARK}\n{json.dumps(tagged, ensure_ascii=False)}"
 

@@ -22,7 +22,6 @@ from noctuary.work.shards import fragment_path
 from noctuary.work.stage import Stage, StageOutput, StageResult
 from noctuary_assets import housekeeping
 from noctuary_assets import night as context
-from noctuary_assets.evaluate import WRITTEN_ANSWERS_KIND
 from noctuary_assets.graph import connect_memories, load_tables, names_kind, open_extractor
 from noctuary_assets.index import MEMORY_VECTORS, index_memories
 from noctuary_assets.ingest import CORPUS, export_memories, told_inputs
@@ -181,8 +180,10 @@ def test_a_memory_that_is_gone_leaves_no_byte(tmp_path: Path, face: str) -> None
     (night.work(SHARDS) / "x.rows.arrow").write_text(CANARY)
     for name in ("memo.sqlite", "memo.sqlite-wal", "graph_near.json", "graph_names.json"):
         night.work(name).write_text(CANARY)
-    night.work("fragments/0").mkdir(parents=True)
-    night.work("fragments/0/x.arrow").write_text(CANARY)
+    old = ("evaluation/generated.json", "stamps/generated_queries.json", "fragments/0/x.arrow")
+    for name in old:
+        night.work(name).parent.mkdir(parents=True, exist_ok=True)
+        night.work(name).write_text(CANARY)
     housekeeping.tidy(night)
 
     assert CANARY.encode() not in bytes_below(night.paths.work)
@@ -215,7 +216,7 @@ def looked_at(night: Night, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_keys_are_compared_only_where_something_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = [TOKENS_KIND, EXTRACTION_KIND, vector_kind(ENCODER, "onnx"), WRITTEN_ANSWERS_KIND]
+    own = [TOKENS_KIND, EXTRACTION_KIND, vector_kind(ENCODER, "onnx")]
     kinds = sorted([*own, everyday_kind(ENCODER.digest), TRIPLES_KIND])
     nights = Forgetting(tmp_path, "onnx")
     nights.write(KEPT, LOST)

@@ -151,8 +151,7 @@ def test_it_replaces_nothing(exported: Path, dense_store: Store, tmp_path: Path)
 
 TRAVELS = {
     "compaction.llm_model", "compaction.summarizer", "encoder.model", "encoder.provider",
-    "evaluation.generator_model",
-    "evaluation.judge_model", "evaluation.on_drop", "graph.extractor", "graph.llm_model",
+    "evaluation.on_drop", "graph.extractor", "graph.llm_model",
     "hook.scope", "recall.fusion", "recall.profile", "runner.kind",
     "schedule.cron", "schedule.timezone",
 }  # fmt: skip

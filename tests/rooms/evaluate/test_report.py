@@ -627,7 +627,7 @@ def test_a_night_has_its_groups_plots_and_the_curve_under_stable_names() -> None
         groups=[
             QueryGroup("labelled", reports, comparisons, serving),
             QueryGroup("exact", reports, comparisons),
-            QueryGroup("generated"),
+            QueryGroup("another"),
         ],
         abstention=abstention(),
     )
