@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import islice
@@ -25,7 +24,7 @@ from noctuary.core.sqlite import FileIdentity, identify, open_foreign
 from noctuary.core.store import DatabaseName, StorePaths, name_source, names_postgres
 from noctuary.core.tombstones import FileStamp, Tombstones
 from noctuary.core.types import HELD_KINDS, LIVE_KINDS, MemoryRecord
-from noctuary.text.flags import MARKS, mark_sql, rows_sql
+from noctuary.text.flags import MARKS, mark_sql
 
 if TYPE_CHECKING:
     from noctuary.sources.echo import KnownInjections
@@ -62,7 +61,10 @@ class Found(NamedTuple):
 
 MAX_LOOK_BYTES = 2_097_152  # of all rows that are read: judging them takes some 100 MB at most
 MAX_ROW_BYTES = 1_179_648  # of one row: longer than a memory may be, with its tags and keywords
-_TOO_MUCH = "rows that are too long, or too many bytes, are left to the night"
+_TOO_LARGE = "rows that are too long, or too many bytes, are left to the night"
+_TOO_MANY = (
+    "more rows are new or changed than may be taken in (live.max_rows): only the newest {:,}"
+)
 
 # How long before the reading a row may be stamped (transaction's begin) and committed after it.
 LATE_COMMIT_S = 120.0
@@ -76,7 +78,7 @@ def look_into_postgres(
     Soft deletes are seen. Rows that were removed outright are not: finding them means reading every
     id, which the night does.
     """
-    told: list[Sequence[RawRow] | Exception] = []
+    answers: list[Found | Exception] = []
     since_us = since.read_us - int(LATE_COMMIT_S * 1e6)
 
     def ask() -> None:
@@ -84,40 +86,38 @@ def look_into_postgres(
 
         try:
             with PostgresSource(name, settings) as source:
-                told.append(list(_in_bytes(source.changed_since(since_us), limits.max_rows + 1)))
-        except Exception as error:  # whatever it is, the recall's own thread says it
-            told.append(error)
+                answers.append(_take(source.changed_since(since_us), limits.max_rows))
+        except Exception as error:  # whatever it is, the recall's own thread raises it
+            answers.append(error)
 
     # A silent server holds this thread, and not the recall.
     thread = threading.Thread(target=ask, name="noctuary-live", daemon=True)
     thread.start()
     thread.join(limits.left_s())
-    if not told:
+    if not answers:
         raise TimeoutError("the database did not answer in time")
-    rows, missed = told[0], ""
-    if isinstance(rows, Exception):
-        raise rows
-    if len(rows) > limits.max_rows:
-        missed = "more rows are new or changed than may be taken in (live.max_rows)"
-        rows = rows[len(rows) - limits.max_rows :]
-    keyed = {row.key: row for row in rows if isinstance(row.key, int)}
-    clean = {key: row.fields for key, row in keyed.items() if row.withheld is None}
-    if any(row.withheld == _UNREAD for row in rows):
-        missed = "; ".join(filter(None, (missed, _TOO_MUCH)))
-    return Found(clean, tuple(key for key in keyed if key not in clean), missed=missed)
+    if isinstance(answers[0], Exception):
+        raise answers[0]
+    return answers[0]
 
 
-_UNREAD = "unread"  # in the place of a mark: this look does not take in the row's text
-
-
-def _in_bytes(rows: Iterable[RawRow], most: int) -> Iterator[RawRow]:
-    """Yield some rows, without what they say from the first on that is too much."""
-    total = 0
-    for row in islice(rows, most):
+def _take(rows: Iterable[RawRow], most: int) -> Found:
+    """Keep rows up to the bounds; of one that does not fit the id only."""
+    clean, withheld, total = dict[Any, Mapping[str, object]](), list[Any](), 0
+    missed: dict[str, None] = {}
+    for row in rows:
         size = sum(len(value) for value in row.fields.values() if isinstance(value, str))
-        fits = size <= MAX_ROW_BYTES and total + size <= MAX_LOOK_BYTES
-        total += size if fits else 0
-        yield row if fits else replace(row, fields={}, withheld=row.withheld or _UNREAD)
+        if row.withheld is not None:
+            withheld.append(row.key)
+        elif len(clean) >= most:
+            missed[_TOO_MANY.format(most)] = None
+            break
+        elif size > MAX_ROW_BYTES or total + size > MAX_LOOK_BYTES:
+            withheld.append(row.key)
+            missed[_TOO_LARGE] = None
+        else:
+            clean[row.key], total = row.fields, total + size
+    return Found(clean, tuple(withheld), missed="; ".join(missed))
 
 
 # Without these a file is not the store that the snapshot was made of.
@@ -137,7 +137,7 @@ def stamp_of(path: Path) -> tuple[tuple[int, int, int], ...]:
 def look_into_sqlite(path: Path, since: Since, limits: Limits) -> Found:
     """Return what a store gained, changed and lost; what was found at the deadline counts.
 
-    New rows are found by the primary key, changed ones by one pass, lost ones by count. A message
+    New rows are found by id, changed and marked ones by one pass, lost ones by a count. A message
     of sqlite3.Error, OSError or ValueError may quote a row: it must not be shown.
     """
     with closing(open_foreign(path, limits.left_s())[0]) as db:
@@ -145,75 +145,65 @@ def look_into_sqlite(path: Path, since: Since, limits: Limits) -> Found:
         columns = [str(row[1]) for row in db.execute("PRAGMA table_info(memories)")]
         if missing := _REQUIRED - set(columns):
             raise ValueError(f"the table 'memories' has no column {', '.join(sorted(missing))}")
-        names = [name for name in columns if name not in MARKS]
         # Every 2,000 instructions of SQLite's machine: some 20 microseconds.
         db.set_progress_handler(lambda: int(time.perf_counter() > limits.until_s), 2_000)
-        sql = "SELECT id FROM memories WHERE id > ? ORDER BY id DESC LIMIT ?"
-        new = [int(key) for (key,) in db.execute(sql, (since.last_id, limits.max_rows + 1))]
-        missed: list[str] = []
-        if len(new) > limits.max_rows:
-            missed.append(f"only the newest {limits.max_rows:,} new rows were taken in")
-            del new[-1]
-        written, marked, ids = list[int](), list[int](), None
+        clean, withheld, missed, ids = list[int](), list[int](), list[str](), None
         try:
-            # What is found before the time is over counts: the newest, likeliest to change.
-            for key, is_marked in _changed_before(db, mark_sql(columns), since):
-                (marked if is_marked else written).append(int(key))
+            for key, is_marked in _find_changed(db, mark_sql(columns), since):
+                (withheld if is_marked else clean).append(int(key))
             ids = _ids_left(db, since)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
                 raise
             missed.append("the time was over before changed and lost rows were all looked for")
-        db.set_progress_handler(None, 0)
-        room = limits.max_rows - len(new)
-        if len(written) > room:
-            missed.append("more rows changed than may be taken in (live.max_rows)")
-        keys, unread = _within_bytes(db, names, [*new, *written[:room]], limits.until_s)
-        missed += [_TOO_MUCH] if unread else []
-        marked += unread  # what the snapshot has of them is as outdated as of a row that is read
-        sql = rows_sql(columns, names, "WHERE id IN (SELECT value FROM json_each(?))")
-        rows = db.execute(sql, (json.dumps(keys),)).fetchall()
-    clean: dict[int, dict[str, object]] = {}
-    for key, mark, *values in rows:
-        if mark is None:
-            clean[int(key)] = dict(zip(names, values, strict=True))
-        else:
-            marked.append(int(key))
-    return Found(clean, tuple(marked), ids, "; ".join(missed))
+        finally:
+            db.set_progress_handler(None, 0)
+        if len(clean) > limits.max_rows:
+            missed.append(_TOO_MANY.format(limits.max_rows))
+        keys = clean[: limits.max_rows]
+        rows = _read_rows(db, [name for name in columns if name not in MARKS], keys, limits)
+        if len(rows) < len(keys):
+            missed.append(_TOO_LARGE)
+            # What the snapshot has of them is as outdated as of a row that is read.
+            withheld += [key for key in keys if key not in rows]
+    return Found(rows, tuple(withheld), ids, "; ".join(missed))
 
 
-def _within_bytes(
-    db: sqlite3.Connection, names: Iterable[str], keys: Sequence[int], until_s: float
-) -> tuple[list[int], list[int]]:
-    """Return which rows may be read, the newest first, and the ids of the others."""
-    size = " + ".join(f'coalesce(length(CAST("{name}" AS BLOB)), 0)' for name in names)
-    sql = f"SELECT id, {size} FROM memories WHERE id IN (SELECT value FROM json_each(?))"
-    kept, total = list[int](), 0
-    for key, size_bytes in db.execute(f"{sql} ORDER BY id DESC", (json.dumps(keys),)):
-        if size_bytes <= min(MAX_ROW_BYTES, MAX_LOOK_BYTES - total):
-            kept.append(int(key))
-            total += size_bytes
-        if time.perf_counter() > until_s:
-            break
-    read = set(kept)
-    return kept, [key for key in keys if key not in read]
-
-
-def _changed_before(db: sqlite3.Connection, mark: str, since: Since) -> Iterable[tuple[int, int]]:
-    """Return rows of then that were written since or are marked now, highest id first."""
+def _find_changed(db: sqlite3.Connection, mark: str, since: Since) -> Iterator[tuple[int, int]]:
+    """Yield id and whether it is marked of rows that are new, changed or marked, newest first."""
     moment = _EPOCH + timedelta(microseconds=since.read_us, seconds=-LATE_COMMIT_S)
     text = moment.replace(tzinfo=None).isoformat(timespec="seconds")
+    values = {"last": since.last_id, "at": text, "blank": text.replace("T", " ")}
     # Stores write "T" between day and hour; a blank there sorts before it.
-    return db.execute(
-        f"SELECT id, {mark} IS NOT NULL FROM memories WHERE id <= ?1 AND (updated_at >= ?2 OR "
-        "(updated_at >= ?3 AND substr(updated_at, 11, 1) = ' ') OR "
-        f"{mark} IS NOT NULL) ORDER BY id DESC",
-        (since.last_id, text, text.replace("T", " ")),
+    changed = "updated_at >= :at OR (updated_at >= :blank AND substr(updated_at, 11, 1) = ' ')"
+    for where in ("id > :last", f"id <= :last AND ({changed} OR {mark} IS NOT NULL)"):
+        sql = f"SELECT id, {mark} IS NOT NULL FROM memories WHERE {where} ORDER BY id DESC"
+        yield from db.execute(sql, values)
+
+
+def _read_rows(
+    db: sqlite3.Connection, names: Sequence[str], keys: Sequence[int], limits: Limits
+) -> dict[int, Mapping[str, object]]:
+    """Return the columns of rows without a mark, newest first, as far as bytes and time reach."""
+    size = " + ".join(f'coalesce(length(CAST("{name}" AS BLOB)), 0)' for name in names)
+    shown = ", ".join(f'"{name}"' for name in names)
+    sql = (
+        f"SELECT id, {size}, {shown} FROM memories WHERE id IN (SELECT value FROM json_each(?)) "
+        f"AND {size} <= {MAX_ROW_BYTES} ORDER BY id DESC"
     )
+    rows, total = dict[int, Mapping[str, object]](), 0
+    for key, size_bytes, *values in db.execute(sql, (json.dumps(keys),)):
+        total += size_bytes
+        if total > MAX_LOOK_BYTES:
+            break
+        rows[int(key)] = dict(zip(names, values, strict=True))
+        if time.perf_counter() > limits.until_s:
+            break
+    return rows
 
 
 def _ids_left(db: sqlite3.Connection, since: Since) -> frozenset[str] | None:
-    """Return every id, as text, where some are gone (ids only grow: the count tells), else None."""
+    """Return every id as text if rows are gone (ids only grow, so the count tells), else None."""
     sql = "SELECT count(*) FROM memories WHERE id <= ?"
     if since.rows is not None and db.execute(sql, (since.last_id,)).fetchone()[0] >= since.rows:
         return None
@@ -286,7 +276,7 @@ class LiveState(NamedTuple):
 
 
 def token_digest(token: str) -> str:
-    """Return what stands for a token in a replay packet."""
+    """Return the placeholder recorded for a token."""
     return hash_text(token)[:16]
 
 
@@ -333,7 +323,7 @@ class _Snapshot(Protocol):
 def judge(
     found: Found, snapshot: _Snapshot, injections: Path, until_s: float, prefix: str = ""
 ) -> LiveState:
-    """Return what of a look may be searched, and what of the snapshot may not be any more.
+    """Split what was found into rows to add and snapshot memories to hide.
 
     A row that would not be exported is not searched, and hides the snapshot's memory of its id.
     After `until_s` (`time.perf_counter`) no further row is cut into words. In the snapshot, ids of
