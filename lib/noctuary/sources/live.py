@@ -1,4 +1,4 @@
-"""A look into the store behind a snapshot: what it gained, changed and lost since."""
+"""Read from the store what a snapshot lacks: rows added, changed and removed since."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
 
 class Since(NamedTuple):
-    """What the snapshot knows of its store."""
+    """State of the store when the snapshot was made."""
 
-    last_id: int  # The highest id that the store had when it was read, whatever became of that row
+    last_id: int  # The highest id at that time
     rows: int | None  # How many rows it had then; None where that is not known
     read_us: int  # When it was read, microseconds since the epoch
 
 
 class Limits(NamedTuple):
-    """What a look may take."""
+    """Bounds of one poll of the store."""
 
     max_rows: int  # Rows at most, the newest first
     until_s: float  # `time.perf_counter` at which it ends
@@ -56,7 +56,7 @@ class Found(NamedTuple):
     rows: Mapping[Any, Mapping[str, object]]  # Columns by id, of rows without a mark
     withheld: tuple[Any, ...] = ()  # Ids of marked rows, whose text stayed in the store
     ids: frozenset[str] | None = None  # Of all rows, as text; None where none is known to be gone
-    missed: str = ""  # What was left undone, in words; empty where nothing was
+    missed: str = ""  # What was not read, as a sentence; or empty
 
 
 MAX_LOOK_BYTES = 2_097_152  # of all rows that are read: judging them takes some 100 MB at most
@@ -234,7 +234,7 @@ def stamp_of_files(path: Path) -> tuple[tuple[int, int, int], ...]:
 
 
 def look_into_files(path: Path, limits: Limits) -> Found:
-    """Return all rows of a source of files: which of them are new only the snapshot knows."""
+    """Return all rows of a source of files; `judge` finds the new ones."""
     from noctuary.sources.open import find_files, open_source
 
     if sum(file.stat().st_size for file in find_files(path)) > MAX_HELD_BYTES:
@@ -248,7 +248,7 @@ def look_into_files(path: Path, limits: Limits) -> Found:
     return Found(clean, others, frozenset(str(row.key) for row in rows))
 
 
-# Codes of warnings: the snapshot answers alone; the look did not see all that it looks for.
+# Codes of warnings: only the snapshot was searched; some changes were not read.
 UNREACHABLE = "live_unreachable"
 PARTIAL = "live_partial"
 _NOT_KEPT = ("content", "expanded_keywords")
@@ -267,7 +267,7 @@ class LiveRow(NamedTuple):
 
 
 class LiveState(NamedTuple):
-    """What differs between a snapshot and its store."""
+    """The difference between a snapshot and its store."""
 
     rows: tuple[LiveRow, ...] = ()  # New and changed memories by ascending id
     hidden: tuple[str, ...] = ()  # Ids of memories that the store changed, lost or marked since
@@ -295,7 +295,7 @@ def record_state(state: LiveState) -> dict[str, Any]:
 
 
 def read_state(record: Mapping[str, Any]) -> LiveState:
-    """Return the state that `record_state` kept; contents are empty. Damage raises."""
+    """Parse the record of `record_state`; contents are empty. Raises if it is damaged."""
     unknown = dict.fromkeys(_NOT_KEPT, "")
     rows = tuple(
         LiveRow(
@@ -309,7 +309,7 @@ def read_state(record: Mapping[str, Any]) -> LiveState:
 
 
 class _Snapshot(Protocol):
-    """What a look needs of a snapshot: what it was made from; ids, hashes and texts by id."""
+    """The part of a snapshot that a poll needs."""
 
     forgotten: Tombstones
 
@@ -358,7 +358,7 @@ _LATE = "the time was over before all new and changed rows were read"
 def _memories(
     found: Found, snapshot: _Snapshot, injections: Path, prefix: str, until_s: float
 ) -> tuple[list[MemoryRecord], str]:
-    """Return what an export would take, the newest first, and what was left undone in words."""
+    """Return the rows that an export would accept, newest first, and what was not read."""
     if not found.rows:
         return [], ""
     # The rules of the export are loaded with the first row.
@@ -406,26 +406,26 @@ def _count_tokens(content: str, tags: str, keywords: str, category: str) -> Mapp
     return Counter(document_tokens(content, tags, keywords, category))
 
 
-# Looking into the store that a snapshot was made of, once per state of the store and process.
+# One poll for each state of the store and process.
 
 # A store written this shortly before is looked into again: within a tick times are alike.
 SETTLED_NS = 50_000_000
 ASK_AGAIN_S = 2.0  # how long the answer of a database is used again; longer shows new rows later
-KEPT = 32  # snapshots whose last look is remembered: a process serves one store, tests many
+KEPT = 32  # snapshots whose last poll is cached: a process serves one store, tests many
 # A file last written this long before the night read it holds nothing that the night missed.
 _READ_MARGIN_US = 120_000_000
 
 _SQLITE, _POSTGRES = LIVE_KINDS[:2]
 
 _Key = tuple[str, str, LiveSettings, FileStamp, str]
-# The state of the store's files, until when the look counts (`time.monotonic`), and what it saw.
+# The state of the store's files, until when the poll is valid (`time.monotonic`), its result.
 _known: dict[_Key, tuple[Any, float, LiveState | None]] = {}
 
 
 def look_now(
     paths: StorePaths, snapshot: _Snapshot, live: LiveSettings, source: SourceSettings
 ) -> LiveState | None:
-    """Return what the store has beyond a snapshot, None where nothing; a fault is part of it.
+    """Return what differs between a snapshot and its store, faults included; None if nothing does.
 
     Of several stores it looks into those that are files, the own one included.
     """
@@ -515,7 +515,7 @@ def _database(snapshot: _Snapshot, source: SourceSettings) -> DatabaseName:
 
 
 def _since(source: Mapping[str, Any]) -> Since | None:
-    """Return what a manifest says of the reading; None where an older night did not say it."""
+    """Return the state that a manifest records; None in one of an older version."""
     read_us, last_id, rows = (source.get(name) for name in ("read_us", "last_id", "rows"))
     if not isinstance(read_us, int):
         return None
@@ -524,7 +524,7 @@ def _since(source: Mapping[str, Any]) -> Since | None:
 
 
 def _unreachable(location: str, error: Exception) -> LiveState:
-    """Return what happened; a message of SQLite's may quote a row, one of libpq's an address."""
+    """Return an error as a fault; SQLite's text may quote a row, libpq's an address."""
     is_ours = isinstance(error, NoctuaryError | TimeoutError)
     what = getattr(error, "strerror", None) or (str(error) if is_ours else type(error).__name__)
     shown = f"{what} {getattr(error, 'sqlite_errorname', '')}".strip()

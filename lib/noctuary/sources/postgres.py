@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 KIND = "claude-memory-postgres"
 
-# Where a PostgreSQL source is, checked by libpq, and what of that may be shown: no password.
+# The address of a PostgreSQL source, parsed by libpq; its password is never shown.
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,25 +262,25 @@ _KNOWN_COLUMNS = {*REQUIRED_COLUMNS, "user_id", "deleted_at", *FLAG_FIELDS, *VAU
 
 
 class Reader(NamedTuple):
-    """What is read of one database, by whom."""
+    """What may be read of one database, and by whom."""
 
     version: str  # The migration that it has seen last, "001" and later
     columns: Mapping[str, str]  # Of `memories`: name to type, as `format_type` has it
     tables: frozenset[str]  # Of the others: those that are there and may be read
     notes: tuple[str, ...]  # Oddities, by name (docs/formats.md)
     user: str | None  # Whose rows, and those shared with them; None reads everyone's
-    has_users: bool  # Every row is somebody's; else the one user is nobody in particular
+    has_users: bool  # Every row has an owner; else there is one user, without a name
 
     @property
     def scope_name(self) -> str:
-        """Return by which rule rows are given to users; rows differ when it does."""
+        """Return the name of the rule that assigns rows to users."""
         if self.user is not None:
             return f"user:{self.user}"
         return "several" if self.has_users else "single"
 
 
 def make_reader(pinned: Pinned, user: str) -> Reader:
-    """Return what is read of a database of any migration from 001 on; "" reads everyone's rows."""
+    """Read schema and rights of a database, migration 001 or later; user "" reads all rows."""
     columns = _read_columns(pinned)
     found = pinned.rows(
         "SELECT name, has_table_privilege(to_regclass(name), 'SELECT') "
@@ -305,7 +305,7 @@ def make_reader(pinned: Pinned, user: str) -> Reader:
 
 
 def _read_columns(pinned: Pinned) -> dict[str, str]:
-    """Return the columns of `memories` with their types, or say what cannot be read."""
+    """Return the columns of `memories` with their types; raise if one cannot be read."""
     # Pages of ascending ids lose nothing where ids are distinct and never NULL.
     found = pinned.rows(
         "SELECT attname::text, format_type(atttypid, atttypmod), "
@@ -341,7 +341,7 @@ def _read_columns(pinned: Pinned) -> dict[str, str]:
 
 
 def _knows_users(pinned: Pinned, reader: Reader) -> bool:
-    """Say whether several people use the store: somebody is named, or something is shared."""
+    """Tell whether several people use the store: a user is named, or something is shared."""
     if "user_id" not in reader.columns:
         return False
     # A table of shares that cannot be read may hold one.
@@ -358,17 +358,17 @@ def _knows_users(pinned: Pinned, reader: Reader) -> bool:
 
 
 def _text(value: object) -> str:
-    """Return a text; bytes of a database without an encoding are read as far as they go."""
+    """Return a text; undecodable bytes are replaced."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return "" if value is None else str(value)
 
 
-# Whose a row of a claude-memory database is, and who else may read it.
+# The owner of a row, and who else may read it.
 
 
 def user_sql(reader: Reader, table: str = "m") -> str:
-    """Return an expression for whose a row of `memories` is; NULL where it is nobody's."""
+    """Return an expression for the owner of a row of `memories`; NULL without one."""
     if not reader.has_users or "user_id" not in reader.columns:
         return "NULL::text"
     # A row without a name is the server's own user's: never everyone's.
@@ -391,7 +391,7 @@ def visible_sql(reader: Reader, table: str = "m") -> str:
 
 
 def shares_sql(reader: Reader) -> str:
-    """Return a query for who may read which row besides its owner; "" where nothing is shared."""
+    """Return a query for memory id and user of each share; "" if nothing can be shared."""
     condition = "true" if reader.user is None else "s.shared_with = %(user)s"
     found = [
         f"SELECT m.id::text AS memory_id, s.shared_with FROM {share} s JOIN {MEMORIES} m ON {rule} "
@@ -402,7 +402,7 @@ def shares_sql(reader: Reader) -> str:
 
 
 def _share_conditions(reader: Reader, table: str) -> dict[str, str]:
-    """Return by table of shares, as `s`, when one is about a row."""
+    """Return the join condition of each table of shares, aliased `s`."""
     may_read = "s.permission IN ('read', 'write')"
     tags = f"unnest(string_to_array({table}.tags::text, ','))"
     rules = {
@@ -556,7 +556,7 @@ class PostgresSource(Source):
                 yield noun(*map(_plain, row))
 
     def _queries(self) -> dict[type[Any], tuple[set[str], str]]:
-        """Return by noun the tables without which nothing is said, and a query of its columns."""
+        """Return the tables and the query of each kind of relation."""
         reader, shares = self._reader, shares_sql(self._reader)
         own = "true" if reader.user is None else "l.user_id = %(user)s"
 
@@ -603,9 +603,9 @@ def _plain(value: Any) -> Any:
     return _text(value) if isinstance(value, bytes) else value
 
 
-# What changes once there may be something new to read: newest id, newest time, counters.
+# The change marker: newest id, newest time, counters.
 
-# What a sensor waits for a database: a look that takes longer is one that failed.
+# How long a sensor waits for a database.
 _SENSOR = Limits(connect_s=5, statement_ms=10_000)
 
 _NEWEST = "SELECT max(id), max(updated_at)::text FROM memories"
@@ -616,7 +616,7 @@ WHERE relname = ANY(%(tables)s) ORDER BY schemaname, relname
 
 
 def look_at_database(source: DatabaseName) -> list[list[Any]]:
-    """Return newest id, newest time, and what PostgreSQL counts of the tables that a night reads.
+    """Return newest id, newest time, and PostgreSQL's write counters of the tables that are read.
 
     The counters tell of deleted rows, about a second late; a crash of the server resets them.
     """

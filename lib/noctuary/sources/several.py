@@ -1,4 +1,4 @@
-"""Several stores as one source: the table [sources] of a configuration file, and the own store."""
+"""Several stores as one source: those of the table [sources], and the own store."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from noctuary.sources.sqlite import KIND
 
 OWN = "own"  # its name among several
 TRANSCRIPTS = "transcripts:"
-"""Begins the path of a folder of transcripts: one that is emptied by now looks like none."""
+"""Prefix of a folder of transcripts, which may be empty by now."""
 EVERY = "*"  # as a part of a path: every folder there, each a store of its own
 
 
@@ -64,7 +64,7 @@ def read_members(file: Path) -> dict[str, Member]:
 
 
 def expand_member(name: str, said: str, folder: Path) -> Iterator[tuple[str, Member]]:
-    """Yield the stores that a line of [sources] names: one, or one for each folder that * is."""
+    """Yield the stores of a line of [sources]: one, or one for each folder that * matches."""
     path = said.removeprefix(TRANSCRIPTS)
     source = name_source(path)
     if not isinstance(source, Path):

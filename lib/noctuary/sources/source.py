@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, Self, TypeVar
 
 from noctuary.core.types import NOTHING
 
-# What a store says about its own memories: evidence, not truth (a server's model finds concepts).
+# Relations that a store keeps: evidence, not truth (a server's model finds the concepts).
 
 SUPERSEDES = "supersedes"
 PART_OF = "part-of"
@@ -27,7 +27,7 @@ class MemoryLink(NamedTuple):
     to_id: str  # The memory that is pointed at
     link_type: str  # One of LINK_TYPES
     created_at_us: int  # When it was made; UNDATED_US where unknown
-    user: str | None  # Whose link it is, or None
+    user: str | None  # Owner of the link, or None
 
 
 class KnownConcept(NamedTuple):
@@ -39,7 +39,7 @@ class KnownConcept(NamedTuple):
 
 
 class KnownMention(NamedTuple):
-    """A memory that is about a concept, as the store has it."""
+    """A memory that the store links to a concept."""
 
     memory_id: str
     concept: str
@@ -47,7 +47,7 @@ class KnownMention(NamedTuple):
 
 
 class KnownEdge(NamedTuple):
-    """A relation between two concepts, and the memories that say so."""
+    """A relation between two concepts, and the memories that state it."""
 
     source: str  # Canonical name of the concept it starts from
     target: str  # Canonical name of the concept it leads to
@@ -64,13 +64,13 @@ class Share(NamedTuple):
 
 
 Told = TypeVar("Told", MemoryLink, KnownConcept, KnownMention, KnownEdge, Share)
-"""What a store says of its memories beside their rows."""
+"""Relations that a store keeps next to its rows."""
 
-# Why a row was set aside: field names, types, sizes and line numbers, never what the row says.
+# Why a row was quarantined: field names, types, sizes and line numbers, never text of the row.
 
 
 class QuarantineReason(StrEnum):
-    """The one reason for which a row is not a memory; the first that applies."""
+    """Why a row is not a memory; the first reason that applies."""
 
     INVALID_JSON = "invalid_json"
     HALF_WRITTEN_LINE = "half_written_line"
@@ -111,7 +111,7 @@ IdKind = Literal["int", "str"]
 
 @dataclass(frozen=True, slots=True)
 class SourceIdentity:
-    """What exactly was read."""
+    """Kind, location and state of a source that was read."""
 
     kind: str  # "claude-memory-sqlite", "mempalace-chroma", "jsonl" or that of a database
     location: str  # Absolute path, or address without a password
@@ -138,26 +138,26 @@ class RawRow:
 
 
 UNREAD_DATE = str(QuarantineReason.BAD_DATE)
-"""The warning of a row that is read without a date: it has one that is not understood."""
+"""Warning: a date could not be parsed, so the row is read without one."""
 
 
 def memory_row(key: int, mark: object, fields: Mapping[str, object]) -> RawRow:
-    """Return a row of a table of memories; of a marked one its id and the mark alone."""
+    """Return a row of a table of memories; id and mark only if it is marked."""
     if mark is not None:
         return RawRow(f"id {key}", key, {}, withheld=str(mark))
     return RawRow(f"id {key}", key, fields)
 
 
-def true_names(said: Mapping[str, bool]) -> tuple[str, ...]:
-    """Return the names of what is so."""
-    return tuple(name for name, is_so in said.items() if is_so)
+def true_names(flags: Mapping[str, bool]) -> tuple[str, ...]:
+    """Return the names whose value is true."""
+    return tuple(name for name, is_set in flags.items() if is_set)
 
 
 class Source:
     """A memory store, pinned to the state it had when it was opened; `with` closes it."""
 
     def identity(self) -> SourceIdentity:
-        """Return what is being read."""
+        """Return kind, location and state of the store."""
         raise NotImplementedError
 
     def count(self) -> int:
@@ -178,11 +178,11 @@ class Source:
 
     @property
     def own(self) -> Source:
-        """Return the memory store itself, of one that turns are joined to."""
+        """Return the memory store without the turns that are joined to it."""
         return self
 
     def told(self, noun: type[Told]) -> Iterable[Told]:
-        """Return all links, concepts, mentions, edges or shares that the store says itself."""
+        """Return the links, concepts, mentions, edges or shares that the store keeps."""
         return ()
 
     def __enter__(self) -> Self:
@@ -220,11 +220,11 @@ class HeldSource(Source):
         yield from self._rows
 
     def told(self, noun: type[Told]) -> Iterator[Told]:
-        """Yield what was said of the rows when they were read."""
+        """Yield the relations that were found when the rows were read."""
         return (said for said in self._said() if isinstance(said, noun))
 
     def _said(self) -> Iterable[object]:
         return ()
 
     def close(self) -> None:
-        """Let go of nothing: no file is open."""
+        """Do nothing: no file is open."""

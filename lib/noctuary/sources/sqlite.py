@@ -1,4 +1,4 @@
-"""Reading a claude-memory SQLite store beside its live writer."""
+"""Read a claude-memory SQLite store while its writer runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from noctuary.sources.source import (
 )
 from noctuary.text.flags import MARKS, rows_sql
 
-# A SQLite file of somebody else, opened read-only beside its live writer and pinned to one state.
+# A foreign SQLite file, opened read-only and pinned to one state while its writer runs.
 
 # How long to wait for a writer that locks the whole file; the stores' own clients wait as long
 BUSY_TIMEOUT_MS = 30_000
@@ -51,7 +51,7 @@ class PinnedFile(Source):
         self._db.close()
 
     def _connect(self) -> sqlite3.Connection:
-        # Before it is opened: where no lock protects, what is written from now on must be seen.
+        # Taken before it is opened: without locks, a write from now on must be noticed.
         stamp = self._size() if self._path.exists() else None
         # A pipeline may open the source in one thread and read it in another.
         db, is_unlocked = open_foreign(self._path, BUSY_TIMEOUT_MS / 1000, check_same_thread=False)
