@@ -127,12 +127,14 @@ class PalaceSource(PinnedFile):
 
     def told(self, noun: type[Told]) -> Iterator[Told]:
         """Yield the links of consolidated and superseded drawers, each once."""
-        seen: set[MemoryLink] = set()
-        for _, drawer_id, _, metadata in self._drawers(MARKS) if noun is MemoryLink else ():
-            for link in drawer_links(drawer_id, metadata) if isinstance(drawer_id, str) else ():
-                if link not in seen:
-                    seen.add(link)
-                    yield cast("Told", link)
+        drawers = self._drawers(MARKS) if noun is MemoryLink else ()
+        links = (
+            cast("Told", link)
+            for _, drawer_id, _, metadata in drawers
+            if isinstance(drawer_id, str)
+            for link in drawer_links(drawer_id, metadata)
+        )
+        yield from dict.fromkeys(links)
 
     def _drawers(
         self, keys: Sequence[str], where: str = "", *values: str
@@ -151,20 +153,20 @@ class PalaceSource(PinnedFile):
     ) -> Mapping[int, Mapping[str, object]]:
         """Return all metadata of some drawers, or those under some keys."""
         found: defaultdict[int, dict[str, object]] = defaultdict(dict)
-        where = "WHERE id IN (SELECT value FROM json_each(?))"
+        where = "WHERE id IN (SELECT value FROM json_each(?1))"
         where += f" AND key IN ({_quoted(keys)})" if keys else ""
-        chosen = json.dumps(list(row_ids))
         names = ", ".join(self._values)
-        sql = f"SELECT id, key, {names} FROM embedding_metadata {where}"
-        for row_id, key, *typed in self._stream(sql, chosen):
-            found[row_id][str(key)] = self._value(typed)
-        if not self._has_arrays:
-            return found
-        sql = f"SELECT id, key, {names} FROM embedding_metadata_array {where} ORDER BY rowid"
-        for row_id, key, *typed in self._stream(sql, chosen):
-            items = found[row_id].setdefault(str(key), [])
-            if isinstance(items, list):
-                items.append(self._value(typed))
+        sql = f"SELECT id, key, 0, {names} FROM embedding_metadata {where}"
+        if self._has_arrays:
+            sql += (
+                f" UNION ALL SELECT id, key, rowid, {names} FROM embedding_metadata_array {where}"
+            )
+        for row_id, key, place, *typed in self._stream(f"{sql} ORDER BY 3", json.dumps([*row_ids])):
+            value, fields = self._value(typed), found[row_id]
+            if not place:
+                fields[str(key)] = value
+            elif isinstance(items := fields.setdefault(str(key), []), list):
+                items.append(value)
         return found
 
     def _value(self, typed: Sequence[object]) -> object:
