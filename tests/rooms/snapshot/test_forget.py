@@ -36,7 +36,8 @@ from noctuary.core.types import UNDATED_US, MemoryRecord
 from noctuary.recall.api import recall
 from noctuary.recall.replay import list_packets, replay
 from noctuary.snapshot import forget, scan
-from noctuary.snapshot.forget import Forgetting, Plan, apply_forget, plan_forget
+from noctuary.snapshot.forget import Forgetting, apply_forget
+from noctuary.snapshot.forget_plan import Plan, plan_forget
 from noctuary.snapshot.publish import list_snapshots, rollback
 from noctuary.sources import own_store
 from noctuary.sources.corpus import read_records
