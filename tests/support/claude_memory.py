@@ -17,7 +17,7 @@ from noctuary.curate.proposals import Proposal
 from noctuary.graph.extract import extract
 from noctuary.sources.corpus import read_records
 from noctuary.sources.export import export_corpus
-from noctuary.sources.source import open_source
+from noctuary.sources.open import open_source
 from noctuary_pipelines import sample
 
 DATE = "2026-03-01T12:00:00+00:00"

@@ -69,7 +69,7 @@ from noctuary.snapshot.scan import (
 from noctuary.sources import own_store
 from noctuary.sources.export import Tally, read_report, sift
 from noctuary.sources.ingest import forget_turns
-from noctuary.sources.source import is_several, open_source
+from noctuary.sources.open import is_several, open_source
 from noctuary.usage.access_log import ACCESS_LOG
 from noctuary.work.lock import hold_lock
 

@@ -70,7 +70,7 @@ def is_claude_mem(tables: frozenset[str]) -> bool:
 class ClaudeMemSource(PinnedFile):
     """A claude-mem database, pinned to one snapshot; ids are `observation-17` and `summary-3`."""
 
-    def _look(self) -> None:
+    def _read_schema(self) -> None:
         self._columns: dict[str, list[str]] = {}
         for table in _TABLES:
             held = self._columns_of(table.name)

@@ -19,8 +19,9 @@ from noctuary.core.types import SILENT, Progress
 from noctuary.sources.export import REPORTED_ROWS, Tally, sift
 from noctuary.sources.histories import find_transcripts
 from noctuary.sources.ingest import ingest_transcripts
+from noctuary.sources.open import find_files, open_source
 from noctuary.sources.several import EVERY, OWN, TRANSCRIPTS, expand_member
-from noctuary.sources.source import RawRow, Source, find_files, open_source
+from noctuary.sources.source import RawRow, Source
 from noctuary.sources.transcripts import as_object
 
 # The tools, and where each keeps memories: adding one is a line. `open_source` then says which kind

@@ -26,7 +26,6 @@ from noctuary.core.errors import SourceError, SourceFormatError
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.locks import read_at
 from noctuary.sources.source import (
-    GZIP_MAGIC,
     IdKind,
     QuarantineReason,
     RawRow,
@@ -37,6 +36,7 @@ from noctuary.sources.source import (
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
+GZIP_MAGIC = b"\x1f\x8b"
 EXPECTED_KEYS = (
     "id", "content", "category", "tags", "expanded_keywords", "importance", "created_at",
     "session_id", "wing",

@@ -245,7 +245,7 @@ def stamp_of_files(path: Path) -> tuple[tuple[int, int, int], ...]:
 
 def look_into_files(path: Path, limits: Limits) -> Found:
     """Return all rows of a source of files: which of them are new only the snapshot knows."""
-    from noctuary.sources.source import find_files, open_source
+    from noctuary.sources.open import find_files, open_source
 
     if sum(file.stat().st_size for file in find_files(path)) > MAX_HELD_BYTES:
         return Found({}, missed=f"it changed, and has more than {MAX_HELD_BYTES:,} bytes")

@@ -64,7 +64,7 @@ def is_palace(file: Path, tables: frozenset[str]) -> bool:
 class PalaceSource(PinnedFile):
     """A palace, pinned to one snapshot."""
 
-    def _look(self) -> None:
+    def _read_schema(self) -> None:
         tables = set(tables_of(self._db))
         for table, columns in _REQUIRED.items():
             held = self._columns_of(table)

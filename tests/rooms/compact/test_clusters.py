@@ -42,7 +42,7 @@ from noctuary.core.files import write_array
 from noctuary.core.types import UNDATED_US, MemoryRecord
 from noctuary.sources.corpus import MEMORIES_FILE, TURNS_FILE, read_records
 from noctuary.sources.export import export_corpus
-from noctuary.sources.source import open_source
+from noctuary.sources.open import open_source
 from noctuary.text.marks import CLOSING_CHARS, QUESTION_MARKS, ends_as_question
 from tests.support.turns import (
     HOUR_US,

@@ -22,7 +22,7 @@ from noctuary.sources.corpus import read_records
 from noctuary.sources.export import export_corpus
 from noctuary.sources.live import Limits, Since, stamp_of
 from noctuary.sources.live import look_into_sqlite as look
-from noctuary.sources.source import open_source
+from noctuary.sources.open import open_source
 from tests.support.live import LONG_AGO, ROWS, Cache, make_cache
 from tests.support.store import Store, new_store
 from tests.support.views import codes, said

@@ -43,7 +43,7 @@ from noctuary.sources import own_store
 from noctuary.sources.corpus import read_records
 from noctuary.sources.export import Tally, refuse_emptied, sift
 from noctuary.sources.ingest import ingest_transcripts
-from noctuary.sources.source import open_source
+from noctuary.sources.open import open_source
 from tests.e2e.byte_scan import find_texts, pieces
 from tests.rooms.sources.test_several import publish as publish_list
 from tests.support import lean

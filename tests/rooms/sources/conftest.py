@@ -12,7 +12,7 @@ from noctuary.core.types import MemoryRecord
 from noctuary.sources.corpus import read_records
 from noctuary.sources.evidence import write_evidence
 from noctuary.sources.export import ExportReport, export_corpus
-from noctuary.sources.source import open_source
+from noctuary.sources.open import open_source
 from tests.support.transcripts import ClaudeSession, Folder, said_session
 
 # The columns of the two schema versions of claude-memory's local store.

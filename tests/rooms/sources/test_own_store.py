@@ -23,8 +23,9 @@ from noctuary.core.errors import MemoryRefusedError, StoreError, StoreLockedErro
 from noctuary.core.sqlite import directory_lock
 from noctuary.core.store import store_for_source
 from noctuary.recall.api import recall
+from noctuary.sources.open import open_source
 from noctuary.sources.own_store import MIGRATIONS, OWN_FILE
-from noctuary.sources.source import MemoryLink, open_source
+from noctuary.sources.source import MemoryLink
 from tests.support.claude_memory import found_by_words, records_of
 from tests.support.live import Cache, publish_from
 from tests.support.store import new_store

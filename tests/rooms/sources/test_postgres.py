@@ -20,15 +20,9 @@ from noctuary.sources import postgres as postgres_rows
 from noctuary.sources.corpus import read_records
 from noctuary.sources.export import export_corpus
 from noctuary.sources.normalize import find_sensitivity
+from noctuary.sources.open import open_source
 from noctuary.sources.postgres import KIND, Limits, Pinned
-from noctuary.sources.source import (
-    KnownConcept,
-    KnownEdge,
-    KnownMention,
-    MemoryLink,
-    Share,
-    open_source,
-)
+from noctuary.sources.source import KnownConcept, KnownEdge, KnownMention, MemoryLink, Share
 from noctuary.text.flags import find_mark
 from tests.support.claude_memory import MIGRATIONS, Row, insert_rows, migrations
 from tests.support.cutting_proxy import cutting_proxy

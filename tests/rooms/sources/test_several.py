@@ -27,8 +27,9 @@ from noctuary.sources.ingest import (
     ingest_transcripts,
     open_with_turns,
 )
+from noctuary.sources.open import open_source, read_marker
 from noctuary.sources.own_store import OWN_FILE
-from noctuary.sources.source import MemoryLink, Source, open_source, read_marker
+from noctuary.sources.source import MemoryLink, Source
 from tests.support.live import Cache, age, make_cache
 from tests.support.palaces import drawer, make_palace
 from tests.support.store import Store, new_store
