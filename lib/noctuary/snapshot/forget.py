@@ -28,6 +28,7 @@ from noctuary.core.foreign_json import parse_json
 from noctuary.core.settings import Settings
 from noctuary.core.sqlite import delete_rows, open_foreign
 from noctuary.core.store import (
+    OWN_PREFIX,
     ROWS_FILE,
     VECTORS_FILE,
     StorePaths,
@@ -227,9 +228,7 @@ def _remove_ours(paths: StorePaths, stones: Tombstones) -> dict[str, int]:
 
 def _reads_own(paths: StorePaths, stones: Tombstones) -> bool:
     source = find_source(paths, Settings.load(home=find_home()))
-    return str(source) == own_path() or any(
-        one.startswith(own_store.OWN_PREFIX) for one in stones.ids
-    )
+    return str(source) == own_path() or any(one.startswith(OWN_PREFIX) for one in stones.ids)
 
 
 def _own_rows(stones: Tombstones, own: Path | None = None) -> list[MemoryRecord]:
@@ -258,7 +257,7 @@ def forget_again(root: Path, former: Tombstones, own: Path, *, is_of_own: bool) 
         is_scanned=False,
     )
     held = find_holding(StorePaths(root), stones)
-    prefix = "" if is_of_own else own_store.OWN_PREFIX
+    prefix = "" if is_of_own else OWN_PREFIX
     back = [r._replace(memory_id=f"{prefix}{r.memory_id}") for r in _own_rows(stones, own)]
     back += [record for found in held.values() for record in found]
     if back:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from noctuary.core.errors import NoctuaryError, StoreError
+from noctuary.core.errors import NoctuaryError, SourceError, StoreError
 from noctuary.core.manifest import read_manifest
 from noctuary.core.settings import Settings
 from noctuary.core.sqlite import connect_immutable
 from noctuary.core.store import (
+    OWN_FILE,
+    OWN_PREFIX,
     ROWS_FILE,
     SourceName,
     StorePaths,
@@ -37,9 +39,9 @@ from noctuary.snapshot.publish import (
     list_snapshots,
     serving_id,
 )
-from noctuary.sources import own_store
 from noctuary.sources.export import Tally, read_report, sift
-from noctuary.sources.ingest import open_with_turns
+from noctuary.sources.source import RawRow
+from noctuary.sources.sqlite import SqliteSource
 
 OWN, SOURCE, TURNS = "own store", "source", "kept turns"
 """Where a memory lives besides snapshots and what is made of them."""
@@ -126,7 +128,8 @@ def plan_forget(
     made_of = find_source(paths, settings)
     # Ids of several sources begin with their names.
     prefix = "" if source is None or _is_whole(paths, source, made_of) else f"{source}:"
-    rows, notes = _read_source(paths, made_of, settings)
+    wanted = None if asked is None else _near_ids(paths, asked)
+    rows, notes = _read_source(paths, made_of, settings, wanted)
     seen = {r.memory_id for r in rows if may_forget is None or may_forget(r)}
     asked, unclear = _full_ids(asked, seen, is_own=str(made_of) == own_path())
     notes += unclear
@@ -135,8 +138,9 @@ def plan_forget(
     found = {r.memory_id: r for r in rows if chosen(r)}
     snapshots: dict[str, list[str]] = {}
     earlier: dict[tuple[str, str], MemoryRecord] = {}
+    known = None if wanted is None else {*wanted, *(asked or ()), *found}
     for name in reversed(list_snapshots(paths)):
-        for record in snapshot_rows(paths.snapshots / name):
+        for record in snapshot_rows(paths.snapshots / name, known):
             key = record.memory_id
             if key in found or chosen(record):
                 found.setdefault(key, in_source.get(key, record))
@@ -194,7 +198,7 @@ def _full_ids(
     for one in asked or ():
         near = [i for i in ids if i.partition(":")[2] == one]
         if is_own:
-            near = [number] if (number := one.removeprefix(own_store.OWN_PREFIX)) in ids else []
+            near = [number] if (number := one.removeprefix(OWN_PREFIX)) in ids else []
         found.add(near[0] if len(near) == 1 and one not in ids else one)
         if len(near) > 1 and one not in ids:
             unclear.append(f"{one} may be {' or '.join(sorted(near))}: say which")
@@ -244,7 +248,7 @@ def _by_id(record: MemoryRecord) -> tuple[int, str]:
 
 def _find_paths(store: str | Path | None) -> StorePaths:
     home = find_home()
-    own = home / own_store.OWN_FILE
+    own = home / OWN_FILE
     if store is None and not list_stores(home) and own.is_file():
         return StorePaths(store_for_source(home, own))  # before its first night
     directory, guessed = find_store(store, home=home)
@@ -258,7 +262,7 @@ def _find_paths(store: str | Path | None) -> StorePaths:
 
 def find_source(paths: StorePaths, settings: Settings) -> SourceName | None:
     """Return what a night on a store reads; None where nothing says so, or not how to reach it."""
-    own = find_home() / own_store.OWN_FILE
+    own = find_home() / OWN_FILE
     if store_for_source(find_home(), own) == paths.root:
         return own
     location, serving = "", serving_id(paths)
@@ -273,27 +277,85 @@ def find_source(paths: StorePaths, settings: Settings) -> SourceName | None:
     return named if named is not None and str(named) == location else None  # with its password
 
 
+_MOST_NEAR = 1_000  # ids that are read one by one: more are read with everything else
+
+
+def _near_ids(paths: StorePaths, asked: Collection[str]) -> set[str] | None:
+    """Return the ids to read for some ids: theirs, and of the same date; None for too many."""
+    found = set(asked)
+    found.update(one.removeprefix(OWN_PREFIX) for one in asked)
+    if serving := serving_id(paths):
+        sql = (
+            "WITH named AS (SELECT * FROM memories JOIN json_each(?) ON value IN (memory_id, "
+            "substr(memory_id, instr(memory_id, ':') + 1))) SELECT memory_id FROM memories "
+            "WHERE created_at_us IN (SELECT created_at_us FROM named) LIMIT ?"
+        )
+        values = (json.dumps(sorted(found)), _MOST_NEAR)
+        with closing(connect_immutable(paths.snapshots / serving / ROWS_FILE)) as db:
+            found.update(memory_id for (memory_id,) in db.execute(sql, values))
+    return found if len(found) < _MOST_NEAR else None
+
+
 def _read_source(
-    paths: StorePaths, source: SourceName | None, settings: Settings
+    paths: StorePaths, source: SourceName | None, settings: Settings, wanted: set[str] | None
 ) -> tuple[list[MemoryRecord], list[str]]:
-    """Return every memory that an export would take, forgotten or not, and what went wrong."""
+    """Return memories that an export would take, forgotten or not, and what went wrong.
+
+    Of a claude-memory file only the `wanted` ones are read; other kinds have no index.
+    """
     if source is None or (isinstance(source, Path) and not source.exists()):
         return [], ["its source cannot be found: only what snapshots hold was looked at"]
     try:
-        with open_with_turns(source, paths.turns, settings, paths.work / "corpus") as opened:
-            now_us = to_micros(datetime.now(UTC))
-            return [*sift(opened.rows(), Tally(), now_us=now_us, settings=settings.corpus)], []
+        rows = (
+            _rows_of(source, wanted, paths.turns) if wanted and isinstance(source, Path) else None
+        )
+        if rows is None:
+            from noctuary.sources.ingest import open_with_turns
+
+            with open_with_turns(source, paths.turns, settings, paths.work / "corpus") as opened:
+                return _sifted(opened.rows(), settings), []
+        return _sifted(rows, settings), []
     except NoctuaryError as error:
         return [], [f"its source was not looked into: {error}"]
+
+
+def _sifted(rows: Iterable[RawRow], settings: Settings) -> list[MemoryRecord]:
+    now_us = to_micros(datetime.now(UTC))
+    return list(sift(iter(rows), Tally(), now_us=now_us, settings=settings.corpus))
+
+
+def _rows_of(source: Path, wanted: set[str], turns: Path) -> list[RawRow] | None:
+    """Return some rows of a claude-memory file and of its turns; None for another kind.
+
+    Turns in which an agent had something remembered are among them.
+    """
+    if not source.is_file():
+        return None
+    try:
+        with SqliteSource(source) as opened:
+            rows = [row for key in sorted(wanted) for row in opened.rows_of(key)]
+    except SourceError:
+        return None
+    if turns.is_file():
+        from noctuary.sources.ingest import TranscriptSource
+
+        with TranscriptSource(turns, id_kind="int", include_sidechains=True) as kept:
+            for row in kept.rows():
+                is_call = _REMEMBER_CALL.search(str(row.fields.get("content")))
+                if is_call or str(row.key) in wanted:
+                    rows.append(row)
+    return rows
 
 
 _COLUMNS = ", ".join(MemoryRecord._fields)
 
 
-def snapshot_rows(directory: Path) -> Iterator[MemoryRecord]:
-    """Yield every memory of a snapshot; sqlite3.Error where it is damaged."""
+def snapshot_rows(directory: Path, ids: Collection[str] | None = None) -> Iterator[MemoryRecord]:
+    """Yield the memories of a snapshot, all or some; sqlite3.Error where it is damaged."""
+    where = "" if ids is None else " WHERE memory_id IN (SELECT value FROM json_each(?))"
+    values = () if ids is None else (json.dumps(list(ids)),)
     with closing(connect_immutable(directory / ROWS_FILE)) as db:
-        for row in db.execute(f"SELECT {_COLUMNS} FROM memories"):
+        for row in db.execute(f"SELECT {_COLUMNS} FROM memories{where}", values):
             record = MemoryRecord(*row)
             yield record._replace(is_turn=bool(record.is_turn))
 
@@ -316,7 +378,7 @@ def own_rule(source: SourceName | str | None) -> Chooser:
 
 def own_path() -> str:
     """Return the path of the own store."""
-    return str(find_home() / own_store.OWN_FILE)
+    return str(find_home() / OWN_FILE)
 
 
 def _count_summaries(paths: StorePaths, records: Sequence[MemoryRecord]) -> int:
