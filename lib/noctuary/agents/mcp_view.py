@@ -533,7 +533,8 @@ _TOKEN_CHARS = 16
 def forget_in_view(view: View, ids: Sequence[MemoryId], token: str | None) -> ForgetAnswer:
     """Return the plan of forgetting some memories; with its token, carry it out."""
     # Here: it takes as long to load as everything else, and few sessions forget.
-    from noctuary.snapshot.forget import apply_forget, plan_forget
+    from noctuary.snapshot.forget import apply_forget
+    from noctuary.snapshot.forget_plan import plan_forget
 
     def may_forget(record: MemoryRecord) -> bool:
         is_own = not record.user or record.user == view.user

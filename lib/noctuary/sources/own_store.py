@@ -26,7 +26,7 @@ from noctuary.core.formats import OWN_STORE, UPDATE
 from noctuary.core.locks import at_fork
 from noctuary.core.settings import CorpusSettings, Settings
 from noctuary.core.sqlite import directory_lock, name_fault, open_foreign, transaction
-from noctuary.core.store import OWN_FILE, StorePaths, find_home, store_for_source
+from noctuary.core.store import OWN_FILE, OWN_PREFIX, StorePaths, find_home, store_for_source
 from noctuary.core.types import MemoryRecord
 from noctuary.sources.normalize import DEFAULT_IMPORTANCE, Rejected, accept
 from noctuary.sources.source import SUPERSEDES, RawRow
@@ -117,9 +117,6 @@ def remember(
     near = tuple(Similar(shown(number), share, said) for number, share, said in similar)
     older = None if replaced is None else shown(replaced)
     return Remembered(shown(key), path, near, source, store, is_live, older, warnings)
-
-
-OWN_PREFIX = "own:"  # begins ids of the own store among several
 
 
 def _read_key(shown: int | str | None) -> int | None:
