@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.core.errors import ConfigError
 from noctuary.core.files import JsonValue
 from noctuary.core.settings import CompactionSettings
 from noctuary.text.marks import SENTENCE_END, estimate_tokens, split_speaker
@@ -23,16 +24,16 @@ from noctuary.text.secrets import find_text_sensitivity
 from noctuary.text.tokens import is_stop_word, tokenize
 from noctuary.work.http import (
     DATA_RULE,
-    AnswerFault,
+    REFUSED,
     BadAnswerError,
     Endpoint,
-    EndpointDownError,
+    RequestError,
     Sleep,
     ask,
     batch_message,
     clip_text,
+    open_endpoint,
     parse_batch,
-    read_api_key,
 )
 
 
@@ -338,13 +339,12 @@ class EndpointSummarizer(Summarizer):
 
     @staticmethod
     def open(settings: CompactionSettings) -> EndpointSummarizer:
-        """Return the configured one; a wrong address or a key that is not set gives it up."""
+        """Return the configured one; a wrong address or a missing key gives it up."""
         endpoint, fault = None, ""
         try:
-            key = read_api_key(settings.api_key_variable, "compaction.api_key_variable")
-            endpoint = Endpoint(settings.llm_url, settings.llm_model, key)
-        except ValueError as error:  # ConfigError is one
-            fault = f"compaction.llm_*: {error}"
+            endpoint = open_endpoint("compaction", settings)
+        except ConfigError as error:
+            fault = str(error)
         shown = settings.include_named_users
         return EndpointSummarizer(settings.llm_model, endpoint, shown, given_up=fault)
 
@@ -370,31 +370,32 @@ class EndpointSummarizer(Summarizer):
         if request.context:
             item["earlier"] = "\n".join(request.context)
         try:
-            return self._ask(self.endpoint, _SYSTEM.format(tokens=tokens), batch_message([item]))
-        except EndpointDownError as error:
-            self.given_up = f"the endpoint was given up for tonight: {error}"
-            return Refusal(Outcome.UNAVAILABLE, self.given_up)
+            return self._ask(self.endpoint, _SYSTEM.format(tokens=tokens), {"1": item})
         except BadAnswerError as error:
             return self._unusable(str(error))
+        except RequestError as error:
+            self.given_up = f"the endpoint was given up for tonight: {error}"
+            return Refusal(Outcome.UNAVAILABLE, self.given_up)
 
-    def _ask(self, endpoint: Endpoint, system: str, user: str) -> Draft | Refusal:
+    def _ask(
+        self, endpoint: Endpoint, system: str, item: dict[str, dict[str, str]]
+    ) -> Draft | Refusal:
+        user = batch_message(item)
         try:
             answer = ask(endpoint, system, user, self.sleep, with_logprobs=self._wants_logprobs)
         except BadAnswerError as error:
-            if error.fault is not AnswerFault.REFUSED or not self._wants_logprobs:
+            if error.status not in REFUSED or not self._wants_logprobs:
                 raise
             # Some endpoints refuse requests for log probabilities.
             self._wants_logprobs = False
             answer = ask(endpoint, system, user, self.sleep)
         if answer.is_cut_off:
             return self._unusable("the answer was cut off")
-        found = parse_batch(answer.content, ["1"], _summary_in)
-        text = found.values.get(0)
-        if text is None:
-            faults = ", ".join(sorted(fault.value for fault in found.faults))
-            return self._unusable(faults or "no summary")
+        found, faults = parse_batch(answer.content, list(item), _read_summary)
+        if not found:
+            return self._unusable(", ".join(sorted(faults)))
         self._bad_in_a_row = 0
-        return Draft(text, answer.confidence)
+        return Draft(found["1"], answer.confidence)
 
     def _unusable(self, why: str) -> Refusal:
         self._bad_in_a_row += 1
@@ -406,7 +407,7 @@ class EndpointSummarizer(Summarizer):
         return Refusal(Outcome.UNUSABLE, why)
 
 
-def _summary_in(row: Mapping[str, Any]) -> str | None:
+def _read_summary(row: Mapping[str, Any]) -> str | None:
     """Return the summary of an item; None where there is none."""
     value = row.get("summary")
     if not isinstance(value, str):

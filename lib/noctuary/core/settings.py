@@ -90,7 +90,6 @@ class TierSettings(NamedTuple):
 
     small_dims: int = 64
     medium_dims: int = 256
-    uri: str = ""
 
 
 class CompactionSettings(NamedTuple):
@@ -571,8 +570,6 @@ def _joint_faults(s: Settings) -> Iterable[str]:
     if s.tiers.medium_dims < s.tiers.small_dims:
         yield "tiers.medium_dims must be >= tiers.small_dims"
     # A key in it would be shown and logged.
-    if s.tiers.uri and not re.fullmatch(r"s3://[^\s/@?#:]+(/[^\s/@?#:]+)+/?", s.tiers.uri):
-        yield "tiers.uri must be empty or s3://bucket/prefix, without credentials in it"
     if not s.recall.profile:
         yield "recall.profile must name a profile, found an empty text"
     if len(s.schedule.cron.split()) != 5:

@@ -46,7 +46,7 @@ from noctuary_assets.ingest import export_memories
 from noctuary_assets.night import ATTEMPTS, CLUSTERS, CONTENT, SHARDS, SUMMARIES, Night
 from noctuary_assets.pack import _summary_vectors  # pyright: ignore[reportPrivateUsage]
 from tests.support.clusters import write_summaries
-from tests.support.summary_server import SummaryServer
+from tests.support.fake_server import FakeServer
 from tests.support.turns import word_vectors
 
 DIMENSION = 32
@@ -411,7 +411,7 @@ def test_a_night_without_its_endpoint_goes_through_and_the_next_asks(diary: Nigh
     assert {(s.status, s.method) for s in found.values()} == {("accepted", "extractive")}
     assert told["by_fallback"] == {"named_user": 1, "unavailable": 1}
     assert told["outcomes"] == ["named_user", "unavailable"]
-    with SummaryServer() as server:
+    with FakeServer() as server:
         found, told = asked(diary, server.url)
         assert found["open"].method == "llm"
         assert told["by_fallback"] == {"named_user": 1}
