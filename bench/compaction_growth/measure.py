@@ -22,11 +22,9 @@ from noctuary.compact.summaries import (
     summarize_clusters,
     summary_facts,
     summary_kind,
-    write_tables,
 )
 from noctuary.compact.summarizers import open_summarizer
 from noctuary.core.settings import CompactionSettings
-from noctuary.embed.documents import Embedded
 from noctuary.sources.corpus import MEMORIES_FILE, TURNS_FILE
 from noctuary.work.content import ContentStore
 from noctuary.work.runner import LocalRunner
@@ -67,7 +65,7 @@ def measure_compaction(folder: Path) -> dict[str, Any]:
         "summaries": summaries,
         "table_bytes": {
             name: (folder / name).stat().st_size
-            for name in ("clusters.parquet", "summaries.parquet", "attempts.parquet")
+            for name in ("clusters.parquet", "summaries.parquet")
         },
     }
 
@@ -81,26 +79,21 @@ def _cluster(folder: Path) -> dict[str, Any]:
 def _summarize(folder: Path) -> tuple[dict[str, Any], int]:
     encoder = WordVectors()
 
-    def embed(texts: list[str]) -> Embedded:
-        return Embedded(encoder.encode(texts), len(texts), 0)
-
-    tables = folder / "summaries.parquet", folder / "attempts.parquet"
-    with write_tables(*tables) as take:
-        made, _ = summarize_clusters(
-            ClusterSources(
-                folder / "clusters.parquet", folder / MEMORIES_FILE, folder / "memories.npy"
-            ),
-            ContentStore(folder / "content", summary_kind(_RECIPE)),
-            ContentStore(folder / "content", "words"),
-            embed,
-            take,
-            summarizer=_SUMMARIZER,
-            settings=_SETTINGS,
-            export=None,
-            runner=LocalRunner(1),
-            shards=folder / "shards",
-        )
-    return summary_facts(*tables), made
+    table = folder / "summaries.parquet"
+    made = summarize_clusters(
+        ClusterSources(
+            folder / "clusters.parquet", folder / MEMORIES_FILE, folder / "memories.npy"
+        ),
+        table,
+        ContentStore(folder / "content", summary_kind(_RECIPE)),
+        encoder.encode,
+        summarizer=_SUMMARIZER,
+        settings=_SETTINGS,
+        export=None,
+        runner=LocalRunner(1),
+        shards=folder / "shards",
+    )
+    return summary_facts(table), made
 
 
 if __name__ == "__main__":

@@ -60,8 +60,6 @@ class Request(NamedTuple):
     texts: Sequence[str]  # as stored, chronological
     vectors: NDArray[np.floating[Any]]  # shape (n, d)
     user: str | None = None
-    context: tuple[str, ...] = ()  # earlier summaries of the session, for `uses_context`
-    parent_ids: tuple[str, ...] = ()  # their ids
 
 
 class Draft(NamedTuple):
@@ -82,10 +80,8 @@ class Summarizer:
     """Writes drafts; never raises for what a model or an endpoint does."""
 
     name: str = ""
-    uses_context: bool = False  # whether earlier summaries of the session change its text
-    # The share that its primary cut keeps, and that of the aggressive one, which is tried only
-    # where the primary did not make the text smaller. The reference's defaults, of turns.
-    densities: tuple[float, float] = (0.4, 0.25)
+    is_local: bool = True  # needs nothing but the cluster, so that workers may run it
+    density: float = 0.4  # share of the turns that it keeps; the reference's default
 
     @property
     def recipe(self) -> Mapping[str, JsonValue]:
@@ -170,7 +166,7 @@ class SentenceSummarizer(Summarizer):
     """Keeps the sentences that cover most; needs neither a model nor vectors."""
 
     name = "sentences"
-    densities = (0.28, 0.2)  # of the sources' tokens: saves three fifths of locomo's
+    density = 0.28  # of the sources' tokens: saves three fifths of locomo's
 
     @property
     def recipe(self) -> Mapping[str, JsonValue]:
@@ -308,7 +304,7 @@ def _line(line: str) -> str:
 # ever stand in one prompt. Turns of named users are shown only where the settings say so; a
 # cluster that reads like a secret, alone or joined, is never shown.
 
-PROMPT_VERSION = "1"  # raised with every change of the prompt or of what is shown
+PROMPT_VERSION = "2"  # raised with every change of the prompt or of what is shown
 MAX_REQUEST_CHARS = 48_000  # of all turns of one request: more overflows models of 16k tokens
 MAX_BAD_IN_A_ROW = 8  # answers without use after which an endpoint is given up for the night
 
@@ -316,9 +312,7 @@ _SYSTEM = (
     "You condense a part of a conversation. Keep every decision, fact, name, number, date and "
     "identifier that matters, written as it is there; say who said or did what; keep what was "
     "denied denied. Add nothing that does not stand in the turns, work out no sums and no dates, "
-    "and use the language of the turns. Where there is a field `earlier`, it tells what came "
-    "before: use it to understand the turns and repeat nothing of it. Write plain sentences, at "
-    "most {tokens} tokens. "
+    "and use the language of the turns. Write plain sentences, at most {tokens} tokens. "
 ) + DATA_RULE + '{{"items": [{{"id": "...", "summary": "..."}}]}}'  # fmt: skip
 
 
@@ -327,7 +321,7 @@ class EndpointSummarizer(Summarizer):
     """Summaries written by a model behind an endpoint, asked about one request after the other."""
 
     name = "llm"
-    uses_context = True
+    is_local = False
 
     model: str
     endpoint: Endpoint | None  # None where it is set up wrongly
@@ -363,12 +357,10 @@ class EndpointSummarizer(Summarizer):
         shown = [clip_text(sanitize(text)) for text in request.texts]
         if sum(map(len, shown)) > MAX_REQUEST_CHARS:
             return Refusal(Outcome.TOO_LONG, f"its turns exceed {MAX_REQUEST_CHARS} characters")
-        if any(find_text_sensitivity(t) for t in (*shown, " ".join(shown), *request.context)):
+        if any(find_text_sensitivity(t) for t in (*shown, " ".join(shown))):
             return Refusal(Outcome.SECRET, "its turns, joined, read like a secret")
         tokens = max(1, math.floor(density * estimate_tokens(" ".join(shown))))
         item = {"turns": "\n".join(shown)}
-        if request.context:
-            item["earlier"] = "\n".join(request.context)
         try:
             return self._ask(self.endpoint, _SYSTEM.format(tokens=tokens), {"1": item})
         except BadAnswerError as error:

@@ -99,7 +99,6 @@ class CompactionSettings(NamedTuple):
     protected_tail_turns: int = 4
     preserve_threshold: float = 0.65
     density: float = 0.0
-    aggressive_density: float = 0.0
     summarizer: str = "sentences"
     llm_url: str = ""
     llm_model: str = ""
@@ -365,7 +364,6 @@ _CHECKS: Mapping[str, _Check] = {
     "compaction.protected_tail_turns": _at_least(0),
     "compaction.preserve_threshold": _within(-1, 1),
     "compaction.density": _within(0, 1),
-    "compaction.aggressive_density": _within(0, 1),
     "compaction.summarizer": _one_of("sentences", "extractive", "llm"),
     "snapshot.keep": _at_least(2, ", or rollback has nowhere to go"),
     "recall.fusion": _one_of(*FUSIONS),

@@ -267,7 +267,7 @@ def test_sentences_are_the_default_and_the_others_can_be_had() -> None:
     wrong = open_summarizer(LLM._replace(api_key_variable="NOCTUARY_TEST_NO_SUCH_KEY"))
     digests = [recipe_digest("e", summarizer=one) for one in (wrong, opened)]
     assert digests[0] == digests[1], "without its key earlier summaries are still used"
-    assert wrong.uses_context == opened.uses_context
+    assert wrong.is_local == opened.is_local
 
 
 @pytest.mark.parametrize(
@@ -287,8 +287,8 @@ def test_what_is_set_up_wrongly_refuses_and_the_night_goes_on(
     assert refused.outcome is Outcome.UNAVAILABLE
     assert detail in refused.detail
     result = summarize_batch([cluster_text("c", 0, 1, 2, 3)], Bag(), summarizer=summarizer)
-    assert result.summaries[0].status == "accepted"
-    assert result.summaries[0].fallback == "unavailable"
+    assert result[0].status == "accepted"
+    assert result[0].fallback == "unavailable"
 
 
 TURNS = ["Ann: the rent in Lyon is 500", "Bob: too much", "Ann: the cat likes it"]
@@ -321,13 +321,12 @@ def outcome_of(answer: Draft | Refusal) -> Outcome | None:
 def test_a_summary_comes_back_with_the_models_confidence(server: FakeServer) -> None:
     assert draft_by(summarizer(server)) == Draft(TURNS[0], None), "without log probabilities"
     server.probability = 0.25
-    found = summarizer(server).write(asking(context=("They moved.", "They met.")), 0.2)
+    found = summarizer(server).write(asking(), 0.2)
     assert isinstance(found, Draft)
     assert (found.text, found.raw_confidence) == (TURNS[0], pytest.approx(0.25))
     first, second = server.asked
     turns = {"id": "1", "turns": "\n".join(TURNS)}
-    assert first.items == [turns]
-    assert second.items == [{**turns, "earlier": "They moved.\nThey met."}]
+    assert first.items == second.items == [turns]
     assert "data" in first.body["messages"][0]["content"]
     assert "at most 3 tokens" in second.body["messages"][0]["content"], "a lower density"
     recipe = summarizer(server).recipe
@@ -453,11 +452,9 @@ def test_a_night_with_any_endpoint_has_its_summaries(
     server: FakeServer, writes: str | None, fallback: str
 ) -> None:
     server.summarize = lambda item: writes
-    result = summarize_batch([cluster_text("c", 0, 1, 2, 3)], Bag(), summarizer=summarizer(server))
-    (summary,) = result.summaries
+    (summary,) = summarize_batch(
+        [cluster_text("c", 0, 1, 2, 3)], Bag(), summarizer=summarizer(server)
+    )
     assert summary.status == "accepted"
     assert summary.fallback == fallback
     assert summary.method == ("extractive" if fallback else "llm")
-    assert [a.outcome for a in result.attempts] == (
-        [] if not fallback else ["not_smaller"] * 2 if fallback == "not_smaller" else [fallback]
-    )
