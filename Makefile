@@ -15,7 +15,7 @@ WORKERS ?= 2
 SOURCE := $(if $(STORE),$(if $(filter env:% postgresql:% postgres:%,$(STORE)),$(STORE),$(abspath $(STORE))),)
 CODE := lib assets pipelines tests bench docs findings
 
-TARGETS := help setup setup-ray setup-docs nightly recall status doctor test test-server test-ray test-agents test-all lint format types defs bench bench-quality bench-peers bench-verify bench-scale bench-tables docs docs-build ui clean
+TARGETS := help setup setup-ray setup-docs nightly recall status doctor test test-server test-ray test-agents test-all mutants lint format types defs bench bench-quality bench-peers bench-verify bench-scale bench-tables docs docs-build ui clean
 # What was misspelt would be passed over, and the night would run on the sample.
 OPTIONS := STORE Q SETS ARMS WORKERS BASE_PYTHON VENV PY SHELL MAKEFLAGS
 GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(origin $v)),$v))
@@ -83,6 +83,9 @@ test-agents: $(READY) ## Drive real agents with a scripted model and compare eve
 test-all: test setup-ray ## Run every test: kills, browser, real data sets, many examples of each property
 	@cd $(ROOT) && $(PY) -m pytest -q -m slow --ignore tests/agents
 	@cd $(ROOT) && $(PY) -m pytest -q -n $(WORKERS) --hypothesis-profile thorough tests/properties
+
+mutants: $(READY) ## Break the library in 60 places, one at a time; at least 57 must fail a test (an hour)
+	@cd $(ROOT) && $(PY) -m tests.support.mutants
 
 lint: $(READY) ## Check style and formatting
 	@cd $(ROOT) && $(VENV)/bin/ruff check $(CODE) && $(VENV)/bin/ruff format --check $(CODE)

@@ -1,6 +1,6 @@
 """Break the library in one place at a time and see whether a test of its room fails.
 
-    python -m bench.mutants [TEXT ...]     only mutants whose file or code holds one of the texts
+    python -m tests.support.mutants [TEXT ...]     only mutants whose file or code holds a text
 
 Prints one line per mutant and exits with 1 if more than three survive. A mutant whose line has
 changed is an error: update the table.
@@ -18,7 +18,9 @@ from pathlib import Path
 from queue import Queue
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
+import click
+
+ROOT = Path(__file__).resolve().parents[2]
 MOST_SURVIVORS = 3
 TIMEOUT_S = 900.0
 WORKERS = 2
@@ -121,7 +123,7 @@ def main(words: list[str]) -> int:
     for mutant in chosen:
         found = (ROOT / "lib" / "noctuary" / mutant.file).read_text("utf-8").count(mutant.code)
         if found != 1:
-            print(
+            click.echo(
                 f"{mutant.file} has {mutant.code!r} {found} times, expected once: update the table"
             )
             return 2
@@ -140,16 +142,14 @@ def main(words: list[str]) -> int:
 
         whole = sorted({path for mutant in chosen for path in mutant.paths})
         if not passes(copies.queue[0], whole):
-            print("the tests fail before anything is broken: make them pass first")
+            click.echo("the tests fail before anything is broken: make them pass first")
             return 2
         with ThreadPoolExecutor(WORKERS) as pool:
             for mutant, caught in zip(chosen, pool.map(run, chosen), strict=True):
-                print(
-                    "caught  " if caught else "SURVIVED", mutant.file, repr(mutant.code), flush=True
-                )
+                click.echo("caught  " if caught else "SURVIVED", mutant.file, repr(mutant.code))
                 if not caught:
                     survivors.append(mutant)
-    print(f"{len(chosen) - len(survivors)} of {len(chosen)} caught")
+    click.echo(f"{len(chosen) - len(survivors)} of {len(chosen)} caught")
     return 1 if len(survivors) > MOST_SURVIVORS else 0
 
 
