@@ -85,7 +85,7 @@ class Summarizer:
 
     @property
     def recipe(self) -> Mapping[str, JsonValue]:
-        """What decides its text beside turns and density: model, prompt, versions."""
+        """Everything besides turns and density that its text depends on."""
         raise NotImplementedError
 
     def write(self, request: Request, density: float) -> Draft | Refusal:
@@ -102,7 +102,7 @@ _DECIMALS = 9
 
 @dataclass(frozen=True)
 class ExtractiveSummarizer(Summarizer):
-    """Keeps the turns closest to the centroid; needs no model beside the vectors it is given."""
+    """Keeps the turns closest to the centroid; needs no model besides the given vectors."""
 
     name = "extractive"
 
@@ -208,12 +208,12 @@ def cut_sentences(texts: Sequence[str]) -> list[Sentence]:
 
 
 def choose_sentences(sentences: Sequence[Sentence], budget_tokens: float) -> list[int]:
-    """Return what the greedy choice takes, ascending: the best at any cost, others that fit."""
+    """Return the greedy choice, ascending: the best one at any cost, others if they fit."""
     said: Counter[str] = Counter()
     chosen: list[int] = []
     left_tokens = budget_tokens
     # Lazy greedy (Minoux 1978): what a sentence adds only shrinks, so that the best of the outdated
-    # numbers is the best of all if it still is after being counted anew.
+    # numbers is the best of all if it still is after an update.
     queue = [(-_gain(s, said), i) for i, s in enumerate(sentences)]
     heapq.heapify(queue)
     while queue:

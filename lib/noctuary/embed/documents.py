@@ -85,7 +85,7 @@ def fill_vectors(
     progress: Progress = SILENT,
     batches_per_write: int = BATCHES_PER_WRITE,
 ) -> Filled:
-    """Bring the vector of every distinct text into a store; what is written stays if it fails."""
+    """Store the vector of every distinct text; written ones stay if a later one fails."""
     unique = {text_key(text): text for text in texts}
     missing = [
         window[place]
@@ -254,13 +254,13 @@ class Backend:
         return 1 if self.is_hosted else BATCHES_PER_WRITE
 
     def to_facts(self) -> dict[str, str]:
-        """Return what the stage's facts say; `from_facts` reads it back."""
+        """Return the stage's facts; `from_facts` reads them back."""
         named = {"face": self.tag or LIBRARY}
         return {**named, "onnx_declined": self.declined} if self.declined else named
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Backend:
-        """Return the choice that the facts of memory_vectors tell."""
+        """Return the choice recorded in the facts of memory_vectors."""
         return cls("" if facts["face"] == LIBRARY else str(facts["face"]))
 
 
@@ -316,7 +316,7 @@ class NightEncoder:
             self.hosted.client.close()
 
     def choose_backend(self, texts: Sequence[str]) -> Backend:
-        """Return what embeds tonight; exports a model that is new or was lost, checked on texts."""
+        """Choose tonight's implementation; export a new or lost model, checked on sample texts."""
         if self.is_hosted:
             return Backend(self.settings.provider)
         if toolchain() is None:

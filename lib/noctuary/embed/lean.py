@@ -308,7 +308,7 @@ class FileIdentity(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What encoder.json says."""
+    """The content of encoder.json."""
 
     fingerprint: EncoderFingerprint
     architecture: Architecture
@@ -317,7 +317,7 @@ class Header(NamedTuple):
 
 
 class TensorPlace(NamedTuple):
-    """Where a tensor lies in weights.bin."""
+    """The place of a tensor in weights.bin."""
 
     offset_bytes: int
     shape: tuple[int, ...]
@@ -339,7 +339,7 @@ def tensor_shapes(arch: Architecture) -> dict[str, tuple[int, ...]]:
 
 
 def tensor_table(arch: Architecture) -> tuple[dict[str, TensorPlace], int]:
-    """Return where every tensor lies, and the size of weights.bin in bytes."""
+    """Return the place of every tensor, and the size of weights.bin in bytes."""
     table: dict[str, TensorPlace] = {}
     end = 0
     for name, shape in tensor_shapes(arch).items():

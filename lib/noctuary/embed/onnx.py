@@ -1,4 +1,4 @@
-"""The bulk face of an encoder: ONNX Runtime, fp32, over what `export_onnx` wrote.
+"""The bulk encoder: ONNX Runtime, fp32, over the files of `export_onnx`.
 
 A text is never padded, shares no call, and each call is one thread's: nothing changes its vector.
 """
@@ -86,7 +86,7 @@ _UNKNOWN = "<unk>"  # of a Unigram model, which does not tell it
 
 @dataclass(frozen=True, slots=True)
 class OnnxHeader:
-    """What an export found, kept beside it; also kept where the model was declined."""
+    """The result of an export, also kept if the model was declined."""
 
     fingerprint: EncoderFingerprint
     toolchain: Mapping[str, str]  # what exported, checked and runs it
@@ -123,7 +123,7 @@ def toolchain() -> dict[str, str] | None:
 
 
 def write_header(directory: Path, header: OnnxHeader) -> None:
-    """Write the header; last, because it vouches for the other files."""
+    """Write the header; last, because it has the hashes of the other files."""
     told = {**asdict(header), "fingerprint": header.fingerprint.to_json()}
     write_text(directory / HEADER_FILE, json.dumps(told, indent=1, sort_keys=True) + "\n")
 
@@ -145,7 +145,7 @@ def read_header(directory: Path) -> OnnxHeader:
 
 
 def known_header(directory: Path, fingerprint: EncoderFingerprint) -> OnnxHeader | None:
-    """Return what an earlier export found, if it was of this model, with these libraries, whole."""
+    """Return the header of an intact export of this model with these libraries, or None."""
     try:
         header = read_header(directory)
         is_whole = bool(header.declined) or hash_files(directory) == header.files
@@ -167,7 +167,7 @@ def hash_files(directory: Path) -> dict[str, str]:
 
 
 class OnnxEncoder:
-    """An opened export; `tag` tells its vectors from those of other faces."""
+    """An opened export; `tag` distinguishes its vectors from those of other implementations."""
 
     def __init__(self, header: OnnxHeader, session: Any, tokenizer: Any, threads: int) -> None:
         self.fingerprint: EncoderFingerprint = header.fingerprint

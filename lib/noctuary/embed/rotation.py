@@ -242,8 +242,8 @@ def assign(prefixes: Floats, centroids: Floats) -> NDArray[np.int64]:
     return cells
 
 
-# Early-exit thresholds of the short tiers, derived from a corpus against full-dimension truth: from
-# where on a tier's best cosine tells that its first ten are right (libravdb mathematics section 4).
+# Early-exit thresholds of the short tiers: the best cosine from which a tier's first ten are likely
+# those of all dimensions (libravdb mathematics section 4).
 # Memories serve as queries, held out from their own results; equal inputs give equal thresholds.
 
 TARGET_RECALL = 0.9  # of the true first ten, what a tier's first ten must hold to count as right
@@ -272,15 +272,13 @@ DERIVED, UNREACHED, REFERENCE = "derived", "unreached", "reference"
 
 @dataclass(frozen=True, slots=True)
 class ExitThreshold:
-    """How sure a tier must be to answer alone; shares are of the sampled queries."""
+    """The cosine from which a tier answers alone; shares are of the sampled queries."""
 
     dim: int
     exit_at: float | None  # least best cosine, in [-1, 1]; None never exits
     origin: str  # DERIVED, UNREACHED (nothing reaches the target precision) or REFERENCE
     precision: float | None = None  # share of right answers among those that exit
     exits: float = 0.0
-    auroc: float | None = None  # None where all answers were right, or none
-    reference_precision: float | None = None  # at the reference's threshold, if any exits there
     queries: int = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -330,30 +328,13 @@ def choose_threshold(dim: int, best: Floats, right: NDArray[np.bool_]) -> ExitTh
     # Equal scores leave together: only the last of them can be a threshold.
     last = np.append(scores[1:] < scores[:-1], True)
     reaches = last & (counts >= MIN_EXITS) & (hits >= TARGET_PRECISION * counts)
-    leaving = best >= REFERENCE_EXITS.get(dim, np.inf)
-    found = ExitThreshold(
-        dim,
-        None,
-        UNREACHED,
-        auroc=_auroc(best[right], best[~right]),
-        reference_precision=_rounded(right[leaving].mean()) if leaving.any() else None,
-        queries=len(best),
-    )
+    found = ExitThreshold(dim, None, UNREACHED, queries=len(best))
     if not reaches.any():
         return found
     chosen = int(np.flatnonzero(reaches)[-1])
     precision, exits = hits[chosen] / counts[chosen], counts[chosen] / len(scores)
     proven = {"precision": _rounded(precision), "exits": _rounded(exits)}
     return replace(found, exit_at=float(scores[chosen]), origin=DERIVED, **proven)
-
-
-def _auroc(right: Floats, wrong: Floats) -> float | None:
-    """Return the chance that a query answered rightly has the higher best cosine; ties are half."""
-    if not right.size or not wrong.size:
-        return None
-    ordered = np.sort(wrong)
-    below = sum(np.searchsorted(ordered, right, side=side).sum() for side in ("left", "right"))
-    return _rounded(below / (2 * right.size * wrong.size))
 
 
 def _rounded(value: Any) -> float:

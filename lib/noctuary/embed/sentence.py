@@ -78,7 +78,7 @@ def locate_model(model: str) -> Path:
     if model == MULTILINGUAL_MODEL:
         return locate_multilingual(find_home())
     directory = Path(model).expanduser()
-    # Path("") is the working directory, which nobody means.
+    # Path("") would be the working directory.
     if model and directory.is_dir():
         return directory
     if not model or model.startswith((".", "~", os.sep)):
@@ -368,7 +368,7 @@ def _least_cosine(
 
 @contextmanager
 def _building(directory: Path) -> Generator[Path]:
-    """Make a directory beside its place and rename it; where that fails, what was there stays."""
+    """Build a directory next to its place and swap it in; on failure the old one stays."""
     # Fixed names: what a killed export left behind is removed by the next one.
     building = directory.with_name(f".{directory.name}.building")
     aside = directory.with_name(f".{directory.name}.old")
@@ -409,7 +409,7 @@ Tensors = dict[str, Floats]
 
 
 def export_lean(encoder: SentenceEncoder, directory: Path, sample_texts: Sequence[str]) -> float:
-    """Write what `LeanEncoder.open` reads; return its least cosine with the source's vectors.
+    """Export a model for `LeanEncoder.open`; return its least cosine with the source's vectors.
 
     A valid export of the same fingerprint is kept. EncoderError if some vectors do not agree,
     EncoderUnsupportedError for what is no uncased BERT with mean pooling.
@@ -590,7 +590,7 @@ _INSTEAD = "sentence-transformers embeds instead."
 def export_onnx(
     encoder: SentenceEncoder, directory: Path, sample_texts: Sequence[str]
 ) -> onnx.OnnxHeader:
-    """Write what `OnnxEncoder.open` reads, or why the model is declined; replace what is there."""
+    """Export a model for `OnnxEncoder.open`, or record why it is declined."""
     tools = onnx.toolchain()
     if tools is None:
         raise EncoderError("onnx and onnxruntime are not installed. Install noctuary[pipelines].")

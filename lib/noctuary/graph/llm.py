@@ -85,7 +85,7 @@ Span = tuple[int, int]
 
 
 def merge_extractions(base: Extraction, extra: Extraction) -> Extraction:
-    """Return both findings in canonical order, nothing of the rules changed.
+    """Merge the findings of the model into those of the rules, in canonical order.
 
     What the second found at a place where the rules found the same stays theirs, kind and span
     included. A name that the memory is about, or that speaks, is not also mentioned by it.
@@ -114,11 +114,11 @@ def _not_held(
     ]
 
 
-# What a language model says about one memory, and what of it stands in the text.
+# A language model's answer about one memory, checked against the text.
 #
-# A model may invent, or be told by a memory what to say. So nothing is believed that cannot be
-# pointed at: every name must stand in the content, folded, and gets the span of every place where
-# it does. The rest is dropped and counted.
+# A model may invent, or follow instructions in a memory. So nothing is believed without evidence:
+# every name must occur in the content, folded, and gets the span of each of its places. The rest is
+# dropped and counted.
 
 # Part of every key under which an answer is kept: raise it with any change of wording.
 PROMPT_VERSION = "1"
@@ -274,7 +274,7 @@ def _find_names(content: str, names: Iterable[str]) -> dict[str, list[Span]]:
     for name in names:
         folded = [word.folded for word in words(name)]
         if any(map(unsegmented_script, folded)):
-            # Words of a script without spaces cannot be told apart.
+            # A script without spaces has no word boundaries.
             spans = [match.span() for match in re.finditer(re.escape(name.strip()), content)]
         else:
             wanted = " ".join(folded).split()
@@ -516,12 +516,11 @@ def _select_shown(settings: GraphSettings, records: Sequence[MemoryRecord]) -> l
     return [record for record in records if record.user is None or include]
 
 
-# What a store says about its memories, as findings of the memories that stand behind it.
+# Facts that a store has about its memories, as findings of the memories they come from.
 #
-# Everything told here stands at no place of a text: NO_SPAN. What a text states has one, so that
-# the two can be told apart everywhere. It is evidence and not truth (research/peers.md
-# 2.2: a server's concepts were found by a model), which is why what a store tells of concepts
-# supersedes no memory; only its links between memories do.
+# They have no place in a text: NO_SPAN, by which they can be told from findings of a text. They are
+# evidence and not truth (research/peers.md 2.2: a server's concepts were found by a model), so that
+# a store's concepts supersede no memory; only its links between memories do.
 
 # Raised when the same tables may give other findings; part of the stage's inputs.
 TOLD_VERSION = "1"
@@ -538,7 +537,7 @@ def findings_told(
     mentions: Iterable[KnownMention],
     edges: Iterable[KnownEdge],
 ) -> dict[str, Extraction]:
-    """Return what is told, by the id of the memory that stands behind it.
+    """Return the store's facts as findings, by the id of the memory they come from.
 
     A link is a statement of the memory that points, an edge one of each memory that is evidence of
     it; a mention makes the concept's name and aliases tags of its memory. Names that fold to

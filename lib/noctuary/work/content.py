@@ -1,4 +1,4 @@
-"""The content store: what was computed, by kind and content key, kept between nights.
+"""The content store: computed results by kind and content key, kept between nights.
 
 A row is found by the hash of what it was made from, so that an edited store recomputes only what is
 new. Rows lie in immutable Arrow files, the fragments. A fragment counts from the moment the
@@ -45,7 +45,9 @@ FORMAT = formats.CONTENT.version
 MERGE_ROWS = SHARD_ROWS // 2  # fragments below are merged by `prune`: nights are many and small
 WAVE_SHARDS = 32  # listed at once: their rows lie on disk twice, and a wave waits for its last one
 _BLOCK_BYTES = 1 << 20  # read at once for a checksum; more saves nothing
-_ROW_BITS = 32  # of a handle: the row inside its fragment; the fragment's number stands above
+_ROW_BITS = (
+    32  # of a handle: the low bits are the row inside its fragment, the high ones its number
+)
 Keys = Iterable[bytes] | NDArray[np.uint8]  # 32 bytes each, or as rows, shape (n, 32)
 Names = NDArray[np.bytes_]  # the same as numpy compares them, shape (n,), of one length
 
@@ -80,12 +82,12 @@ def _places(known: Names, asked: Names) -> NDArray[np.int64]:
 
 
 def read_manifest(directory: Path, kind: str) -> list[Shard]:
-    """Return what the manifest names, in its order; nothing where it is absent, damaged or old."""
+    """Return the fragments of the manifest; none if it is absent, damaged or old."""
     try:
-        told = json.loads((directory / MANIFEST_FILE).read_text(encoding="utf-8"))
-        if told["format"] == FORMAT and told["kind"] == kind:
+        value = json.loads((directory / MANIFEST_FILE).read_text(encoding="utf-8"))
+        if value["format"] == FORMAT and value["kind"] == kind:
             # A name only: a manifest cannot point outside its directory.
-            named = ((directory / Path(name).name, n, crc) for name, n, crc in told["fragments"])
+            named = ((directory / Path(name).name, n, crc) for name, n, crc in value["fragments"])
             return [Shard(path.stem, path, int(n), int(crc)) for path, n, crc in named]
     except (OSError, ValueError, KeyError, TypeError):
         pass
@@ -93,20 +95,20 @@ def read_manifest(directory: Path, kind: str) -> list[Shard]:
 
 
 def write_manifest(directory: Path, kind: str, listed: Sequence[Shard]) -> None:
-    """Put a manifest in place: what it names counts from now on."""
+    """Write the manifest: from now on the fragments it names count."""
     lines = [[item.path.name, item.rows, item.crc32] for item in listed]
-    told = {"format": FORMAT, "kind": kind, "fragments": lines}
+    value = {"format": FORMAT, "kind": kind, "fragments": lines}
     directory.mkdir(parents=True, exist_ok=True)
-    write_text(directory / MANIFEST_FILE, json.dumps(told, indent=1) + "\n")
+    write_text(directory / MANIFEST_FILE, json.dumps(value, indent=1) + "\n")
 
 
 def store_directory(directory: Path, kind: str) -> Path:
-    """Return where the fragments of a kind lie below a directory."""
+    """Return the directory of a kind's fragments."""
     return directory / hash_text(kind)[:16]
 
 
 def remove_unnamed(directory: Path, kind: str) -> None:
-    """Remove what the manifest does not name: a killed night left it, and it may hold texts."""
+    """Remove files that the manifest does not name: leftovers of a killed night."""
     named = {listed.path.name for listed in read_manifest(directory, kind)}
     for path in directory.glob("*"):
         if path.name not in {*named, MANIFEST_FILE}:
@@ -147,8 +149,8 @@ class ContentStore:
         return tuple(self._listed)
 
     def commit(self, fragments: Iterable[Shard]) -> None:
-        """Let fragments count: durable when this returns. Of a key's rows the newest counts."""
-        # One that counts already counts anew: it may bring back what a later one replaced.
+        """Add fragments durably; of several rows of a key the newest counts."""
+        # One that is listed already becomes the newest: it may bring back replaced values.
         new = {fragment.key: fragment for fragment in fragments}
         older = [fragment for fragment in self._listed if fragment.key not in new]
         self._replace([*older, *map(_summed, new.values())])
@@ -315,7 +317,7 @@ def _read_keys(fragment: Shard) -> NDArray[np.uint8]:
 
 
 class Filled(NamedTuple):
-    """What a filling did: distinct keys computed now, and those that were known."""
+    """How many distinct keys were computed now, and how many were known."""
 
     computed: int
     reused: int
@@ -329,7 +331,7 @@ def fill(
     shards_dir: Path,
     progress: Progress = SILENT,
     *,
-    total: int = 0,  # rows in all batches; 0, not known, tells every wave's own
+    total: int = 0,  # rows in all batches; 0 if unknown: progress is then reported per wave
     shard_rows: int = SHARD_ROWS,
 ) -> Filled:
     """Compute the value of every key that the store does not hold; each distinct key once."""
@@ -378,7 +380,7 @@ class _Filling:
                 yield batch.take(np.array(chosen))
 
     def begin_wave(self, wave: Sequence[Shard]) -> None:
-        """Count what a killed night computed, whole, and nobody committed, as known."""
+        """Adopt complete but uncommitted results of a killed night."""
         self._behind = self._rows - sum(shard.rows for shard in wave)
         for shard in wave:
             path = fragment_path(self._store.directory, shard.key)

@@ -1,4 +1,4 @@
-"""What every file of a store was when the last night ended."""
+"""The ledger: size, time and hash of every file of a store when the last night ended."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from noctuary.work.stage import hash_settled
 
 LEDGER = "ledger.json"
 
-# States. Whatever is otherwise than a closed ledger says is damage.
+# States. Any difference from a closed ledger is damage.
 _CLOSED = "closed"  # the last night ended
 _OPEN = "open"  # a night runs or was killed: what has another time since may be its work
-_UNSURE = "unsure"  # as open, of a night that found files which no ended night vouches for
-_DOUBTED = "doubted"  # such a night failed, perhaps on damage: what nobody vouches for goes
+_UNSURE = "unsure"  # as open, of a night that found files in no ended night's ledger
+_DOUBTED = "doubted"  # such a night failed, perhaps on damage: files in no ledger go
 
 _MAY_HAVE_CHANGED = frozenset({_OPEN, _UNSURE})
 
@@ -33,7 +33,7 @@ Entry = list[Any]  # size, modification time in ns, SHA-256
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A file that is not what the last night left: its name below the store, and what it is now."""
+    """A file that differs from what the last night left: its name below the store, and how."""
 
     name: str
     what: str
@@ -61,7 +61,7 @@ def name_faults(faults: Sequence[Fault]) -> str:
 
 
 def describe_healing(faults: Sequence[Fault], stages: Sequence[str]) -> str:
-    """Return one line about what damage is made good, "" for none."""
+    """Return one line about the damage that is repaired, "" for none."""
     if not faults:
         return ""
     again = f"; stages that run again: {', '.join(stages)}" if stages else ""
@@ -70,7 +70,7 @@ def describe_healing(faults: Sequence[Fault], stages: Sequence[str]) -> str:
 
 
 def begin_night(paths: StorePaths) -> tuple[list[Fault], list[str]]:
-    """Take away what is not what the last night left; the caller holds the store's lock."""
+    """Remove damaged files and stamps; the caller holds the store's lock."""
     ledger, damaged_copies = _read(paths)
     faults = [*damaged_copies, *_find(paths, ledger)]
     gone = {fault.name for fault in faults}
@@ -94,7 +94,7 @@ def vouches_for(paths: StorePaths, directory: Path) -> bool:
 
 
 def end_night(paths: StorePaths, *, finished: bool) -> None:
-    """Record what a night leaves, which ended in order."""
+    """Record all files at the orderly end of a night."""
     ledger, _ = _read(paths)
     if ledger.state == _UNSURE and not finished:
         _write(paths, replace(ledger, state=_DOUBTED))
@@ -133,7 +133,7 @@ def _find(paths: StorePaths, ledger: _Ledger) -> list[Fault]:
     if is_doubted:
         found = {_name(paths, path) for path in _below(paths.work, paths.lance)}
         unknown = (n for n in sorted(found - ledger.files.keys()) if not n.startswith(_GUARDED))
-        faults += [Fault(n, "nothing vouches for it since a night failed") for n in unknown]
+        faults += [Fault(n, "it is in no ledger since a night failed") for n in unknown]
     return faults
 
 
@@ -183,13 +183,13 @@ def _forget_stages(paths: StorePaths, gone: set[str]) -> list[str]:
 
 
 def _whole(paths: StorePaths, name: str) -> Path:
-    """Return what goes with a damaged file: a table, an encoder and a rotation go whole."""
+    """Return the unit a damaged file belongs to: a table, encoder or rotation goes whole."""
     top, _, below = name.partition("/")
     return paths.root / name if top == paths.work.name else paths.root / top / below.split("/")[0]
 
 
 def _find_dagster(paths: StorePaths, ledger: _Ledger) -> list[Fault]:
-    """Return what is damaged of Dagster's own."""
+    """Return the damaged files of Dagster."""
     # Its UI and daemon write between nights: where a file has another time than the ledger knows,
     # only the database itself can tell.
     known = {n: e for n, e in ledger.files.items() if _is_dagsters(paths, n)}
@@ -209,7 +209,7 @@ def _find_dagster(paths: StorePaths, ledger: _Ledger) -> list[Fault]:
 
 
 def _is_removed_run(paths: StorePaths, name: str, known: Mapping[str, Entry]) -> bool:
-    """Tell whether somebody may have removed a run in the UI, whose file goes with it."""
+    """Tell whether a run may have been removed in the UI, with its file."""
     runs = paths.dagster_home / "history" / "runs.db"
     entry = known.get(_name(paths, runs))
     is_run = (paths.root / name).parent.name == "runs"
@@ -230,7 +230,7 @@ def _sqlite_fault(path: Path) -> str:
 
 
 def _below(*directories: Path) -> Iterator[Path]:
-    """Yield the files that a night leaves: no ledger, nothing of a write that was cut off."""
+    """Yield the files that a night leaves, without the ledger and temporary files."""
     for directory in directories:
         for path in directory.rglob("*"):
             passing = path.name.endswith((".tmp", "-wal", "-shm", ".damaged"))

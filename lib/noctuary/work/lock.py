@@ -23,7 +23,7 @@ _BUSY = "another night (process {}) is running on {}: wait for it, or stop it"
 
 @contextmanager
 def hold_lock(path: Path, said: Callable[[str], str] | None = None) -> Generator[None]:
-    """Hold a lock for the block; `said` words that a process, given by its number, holds it."""
+    """Hold a lock for the block; `said` makes the error message from the holder's process id."""
     # The number in the file is for messages: the kernel's lock ends with the process. One that is
     # forked inside the block gives its copy back, so that it cannot keep the lock after this one.
     fd = _take(path, said or (lambda holder: _BUSY.format(holder, path.parent)))
@@ -40,8 +40,8 @@ def hold_lock(path: Path, said: Callable[[str], str] | None = None) -> Generator
 
 
 def find_holder(path: Path) -> str | None:
-    """Return the number of the process that holds a lock, "unknown", or None where nobody does."""
-    # Never raises: where it cannot be told, nobody holds it, and the night itself will say why.
+    """Return the process id of a lock's holder, "unknown", or None if it is free."""
+    # Never raises: if it cannot be read it counts as free, and the night itself reports why.
     try:
         fd = os.open(path, os.O_RDONLY)
     except OSError:
@@ -65,7 +65,7 @@ def _take(path: Path, said: Callable[[str], str]) -> int:
             take_lock(fd)
             if _is_at(fd, path):
                 return fd
-            # Somebody removed the file meanwhile: a lock on what nobody finds keeps nobody out.
+            # The file was removed meanwhile: a lock on an unlinked file excludes no other process.
             os.close(fd)
         except BlockingIOError:
             holder = _read_holder(fd)

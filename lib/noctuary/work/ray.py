@@ -39,7 +39,7 @@ _QUIET = {
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
     "LANCE_LOG": "error",
 }
-"""Read once, when Ray is imported; what the environment says itself stays."""
+"""Ray reads these at import; existing values win."""
 
 
 @dataclass(slots=True)
@@ -74,13 +74,13 @@ class RayCluster:
         self._is_ours = True
 
     def _knock(self) -> None:
-        """Try the cluster's port: Ray itself tries for minutes before it says that nobody is."""
+        """Try the cluster's port: Ray itself retries for minutes before it fails."""
         host, separator, port = self.settings.address.removeprefix("ray://").rpartition(":")
         if separator:
             socket.create_connection((host, int(port)), KNOCK_S).close()
 
     def init_options(self) -> dict[str, Any]:
-        """Return what `ray.init` is told: of a cluster its address, of our own its size."""
+        """Return the options of `ray.init`: a cluster's address, or the size of our own."""
         shared = {
             "logging_level": logging.CRITICAL,
             "log_to_driver": False,
@@ -135,7 +135,7 @@ def hush() -> None:
     context.enable_progress_bars = False
     context.print_on_execution_start = False
     for name in ("ray", "ray.data"):
-        # Errors included: whoever waits is told, and a worker that is replaced is none.
+        # Errors included: failures are raised to the caller, and a replaced worker is none.
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
@@ -245,7 +245,7 @@ class ShardActor:
     """Works on shards in a process of Ray."""
 
     def __init__(self, opening: bytes) -> None:
-        """Take a pickled task and directory; what fails in it is told with the first shard."""
+        """Take a pickled task and directory; its errors are reported with the first shard."""
         os.umask(0o077)  # this process is the night's, on whatever machine
         self._opening = opening
 

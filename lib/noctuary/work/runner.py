@@ -64,7 +64,7 @@ class ShardWorker:
 
 
 def work_elsewhere(opening: bytes, shard: Shard) -> Shard:
-    """Do what a `ShardWorker` does, in a process that others ask."""
+    """Work on a shard inside a worker process."""
     try:
         return _open_worker(opening).work(shard)
     except NoctuaryError as error:
@@ -94,7 +94,7 @@ def _can_travel(error: NoctuaryError) -> bool:
 def gather(
     task: BatchTask, shards: Sequence[Shard], fragments: Generator[Shard], progress: Progress
 ) -> list[Shard]:
-    """Return fragments, which come in any order, in that of their shards; tell of each one."""
+    """Return fragments in the order of their shards, reporting progress on each."""
     rows = {shard.key: shard.rows for shard in shards}
     total, done = sum(rows.values()), 0
     made: dict[str, Shard] = {}

@@ -1,4 +1,4 @@
-"""Heavy steps cut into shards: the seam between a task and whoever runs it, and its files."""
+"""Shards: the interface between heavy tasks and their runners, and the files of both."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class IndexSpec:
 
 
 class Runner(Protocol):
-    """Whoever runs a task over shards, and tends tables. No other code knows which one does."""
+    """Runs a task over shards and maintains tables; other code does not know which one it is."""
 
     def run(
         self, task: BatchTask, shards: Sequence[Shard], directory: Path, progress: Progress = SILENT
@@ -95,7 +95,7 @@ SHARD_ROWS = 8_192
 """Rows of a shard: more lose more work to a kill and need more memory in every worker (10 MB of
 text, 13 MB of vectors at 384 dimensions), fewer make more files and more calls."""
 
-BATCH_ROWS = 1_024  # of one call inside a shard: bounds what a worker holds beside the result
+BATCH_ROWS = 1_024  # of one call inside a shard: bounds a worker's memory besides the result
 
 
 def list_shards(
@@ -147,7 +147,7 @@ def count_rows(path: Path) -> int | None:
 
 
 def fragment_path(directory: Path, key: str) -> Path:
-    """Return where the fragment of a shard lies."""
+    """Return the path of a shard's fragment."""
     return directory / f"{key}.arrow"
 
 

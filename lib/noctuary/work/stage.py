@@ -1,4 +1,4 @@
-"""Stages: a body runs where its inputs, its code or its outputs differ from what its stamp says."""
+"""Stages: skip work whose inputs, code and outputs match the stored stamp."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from noctuary.core.files import hash_file, hash_json, tree_bytes, write_text
 from noctuary.core.types import SILENT, Progress
 
-SETTLED_NS = 2_000_000_000  # age from which a file's time tells contents apart: some tick 2 s
+SETTLED_NS = 2_000_000_000  # younger files may change without another time: some clocks tick 2 s
 
 
 def hash_settled(path: Path) -> str:
@@ -84,7 +84,7 @@ _STAMP_TYPES = {"key": str, "outputs": dict, "rows": int, "facts": dict, "left":
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a stage is called, which version of its algorithm this is, and what it writes."""
+    """A stage's name, the version of its algorithm, and its output files."""
 
     name: str  # also the asset's
     version: str  # bumped with every change that may change its output
@@ -93,7 +93,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class StageResult:
-    """What a stage did tonight."""
+    """The result of a stage tonight."""
 
     name: str
     # Of its outputs, and of its facts where it has no output file: the input of what follows.
@@ -108,7 +108,7 @@ class StageResult:
 
 
 class StageOutput(NamedTuple):
-    """What a body made."""
+    """The result of a body."""
 
     rows: int
     facts: dict[str, Any]  # stable for equal inputs
@@ -151,7 +151,7 @@ def run_stage(
 
 
 def load_result(work: Path, stage: Stage) -> StageResult | None:
-    """Return what a stage left on disk; None if it has not run or its outputs have changed."""
+    """Return the stored result of a stage; None if it has not run or its outputs changed."""
     stamp = _read_stamp(work / "stamps" / f"{stage.name}.json")
     if stamp is None or stamp["outputs"] != _hash_outputs(work, stage):
         return None
@@ -240,7 +240,7 @@ class BatchTimings:
 
 
 class TimedProgress:
-    """A progress that passes on what it is told and notes when: one batch per report of a task."""
+    """Pass progress on, and time each report of a task as one batch."""
 
     def __init__(self, task: str, beyond: Progress = SILENT) -> None:
         self.timings = BatchTimings()

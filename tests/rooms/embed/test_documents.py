@@ -135,7 +135,7 @@ def test_what_was_written_before_a_failure_is_kept(path: Path) -> None:
 @pytest.mark.parametrize(
     "damaged",
     [np.zeros(3), np.zeros(5), np.full(4, np.nan), np.array([1, 0, 0, np.inf]), b"", b"\0" * 16],
-    ids=["short", "long", "not a number", "not finite", "no bytes", "zeros"],
+    ids=["short", "long", "not-a-number", "not-finite", "no-bytes", "zeros"],
 )
 def test_a_damaged_vector_is_computed_again(
     path: Path, damaged: NDArray[np.float64] | bytes

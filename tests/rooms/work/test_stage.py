@@ -97,7 +97,7 @@ def test_the_first_run_says_what_came_out_and_an_equal_second_one_does_nothing(w
 @pytest.mark.parametrize(
     ("stage", "inputs"),
     [(STAGE, {"corpus": "c2"}), (STAGE, {"more": None}), (replace(STAGE, version="2"), {})],
-    ids=["another input", "one input more", "another version"],
+    ids=["another-input", "one-input-more", "another-version"],
 )
 def test_another_input_or_version_runs_again_and_so_does_going_back(
     work: Work, stage: Stage, inputs: dict[str, Any]
@@ -195,7 +195,7 @@ def digest(text: str) -> str:
 @pytest.mark.parametrize(
     ("settled_ns", "ahead_ns", "reads"),
     [(0, 0, 1), (settled.SETTLED_NS, 0, 3), (0, 3_600_000_000_000, 3)],
-    ids=["settled", "just written", "of the future"],
+    ids=["settled", "just-written", "of-the-future"],
 )
 def test_only_a_settled_file_is_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settled_ns: int, ahead_ns: int, reads: int
