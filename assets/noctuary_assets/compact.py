@@ -25,7 +25,7 @@ from noctuary_assets.ingest import CORPUS
 from noctuary_assets.night import CLUSTERS, MEMORIES, SUMMARIES, TURNS, VECTORS, Night
 from noctuary_assets.reporting import judge, stage_asset
 
-# Both stages stream: what is in memory is one session's turns without their texts, or one batch of
+# Both stages stream: memory holds one session's turns without their texts, or one batch of
 # clusters with them.
 
 TURN_CLUSTERS = Stage("turn_clusters", "2", (CLUSTERS,))

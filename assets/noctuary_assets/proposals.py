@@ -1,4 +1,4 @@
-"""Group proposals: what could be tidied, promoted and archived. A night writes none of it."""
+"""Group proposals: curation, promotion and archiving. A night only proposes."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ _TIMES = ("phase_timing_ms", "paginated_scoring")  # how long it took; it goes i
 _NOTHING: dict[str, Any] = {
     "candidates": [], "groups": [], "would_archive": 0, "would_create_summaries": 0,
 }  # fmt: skip
-"""What the hooks are told of an empty plan."""
+"""The hooks' context of an empty plan."""
 
 
 @stage_asset(COMPACTION_PLAN, deps=["snapshot", "ltp_scores"], kinds={"json"})

@@ -78,7 +78,7 @@ def test_every_asset_and_check_says_what_it_is(definitions: dg.Definitions) -> N
         assert node.group_name != "default", name
         assert (node.description or "").strip().endswith("."), name
     specs = [graph.get_check_spec(key) for key in graph.asset_check_keys]
-    assert len(specs) == 34
+    assert len(specs) == 33
     for spec in specs:
         assert len(spec.name.split("_")) >= 4, spec.name
         assert (spec.description or "").strip().endswith("."), spec.name

@@ -1,4 +1,4 @@
-"""What recall may know about the archive: archive.sqlite, read by the standard library only."""
+"""The archive as recall reads it: archive.sqlite, by the standard library only."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 from noctuary.core import formats
 from noctuary.core.sqlite import READ_FAULTS, ReplacedFile, connect_immutable
 
-# The file archive.sqlite. Nobody ever writes into the one that readers have open: a writer puts
-# another in its place.
+# The file archive.sqlite. A writer never changes a file that readers have open, but replaces it.
 
 FORMAT = formats.ARCHIVE.version  # `user_version` of the file
 
@@ -32,8 +31,8 @@ CREATE TABLE summaries (
     PRIMARY KEY (plan_id, summary_id)) WITHOUT ROWID;
 PRAGMA user_version = {FORMAT};
 """
-"""A plan is what was decided (it never changes), an application when it held: from `applied_at_us`
-on, before `undone_at_us` (NULL: still). A plan that is applied again has another application.
+"""A plan never changes. An application is a period in which it holds: from `applied_at_us` until
+`undone_at_us` (NULL: still). A plan that is applied again has another application.
 `entries.trace` is the candidate's justification as JSON, without any text of a memory.
 `summaries.text` becomes NULL when a source has changed or gone; `body` holds ids and numbers."""
 
@@ -55,7 +54,7 @@ class Entry(NamedTuple):
     plan_id: str
     memory_id: str
     content_hash: str
-    successor_id: str  # the memory that stands for it
+    successor_id: str  # the memory that replaces it
     successor_hash: str
     summary_id: str | None  # of its group, or None where the successor stands alone
 
@@ -68,7 +67,7 @@ class Application(NamedTuple):
     undone_at_us: int | None  # exclusive; None: it still holds
 
     def holds_at(self, moment_us: int | None) -> bool:
-        """Say whether the plan holds at a moment; None: now, whatever the clock says."""
+        """Return whether the plan holds at a moment; None: now, whatever the clock says."""
         ends = self.undone_at_us
         if moment_us is None:
             return ends is None
@@ -104,7 +103,7 @@ class ArchiveReader(ReplacedFile):
     def hidden_in(
         self, content_hashes: ContentHashes, moment_us: int | None = None
     ) -> Mapping[str, str]:
-        """Return the archived memories whose reason holds in a snapshot, and who stands for each.
+        """Return the archived memories whose reason holds in a snapshot, each with its successor.
 
         Sorted by memory id; of a moment, None: now. Hide one only from recalls that may see its
         successor.

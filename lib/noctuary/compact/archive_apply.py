@@ -1,6 +1,6 @@
-"""Carrying out and undoing plans of a store, one writer at a time, and what was archived when.
+"""Applying and undoing plans of a store, one writer at a time.
 
-Nothing is ever taken out of archive.sqlite but the text of a summary whose source has changed.
+Nothing is ever removed from archive.sqlite but the text of a summary whose source has changed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PlanRefusedError(NoctuaryError):
 
 
 class Applied(NamedTuple):
-    """What became of a plan."""
+    """A plan that was applied."""
 
     plan: Plan
     applied_at_us: int | None  # from when it holds; None where there was nothing to archive
@@ -113,14 +113,14 @@ def undo_in_store(paths: StorePaths, plan_id: str, *, now_us: int) -> int:
 
 @contextmanager
 def _writing(paths: StorePaths) -> Generator[ArchiveReader]:
-    """Hold the store's lock and yield what its ledger says."""
+    """Hold the store's lock and yield a reader of its ledger."""
     with hold_lock(paths.lock):
         remove_temporary_files(paths.root, below=False)
         yield ArchiveReader(paths.archive)
 
 
 def _next_moment(reader: ArchiveReader, now_us: int) -> int:
-    """Return when a change of the ledger holds from; a damaged one is never written over."""
+    """Return the moment of the next change; StoreError rather than overwrite a damaged ledger."""
     if reader.warning is not None:
         remedy = "Put back a copy of it, or move it away: without it nothing is archived"
         if UPDATE in reader.warning:
@@ -136,8 +136,8 @@ def _next_moment(reader: ArchiveReader, now_us: int) -> int:
 def _recalled_since(access_log: Path, since_us: int) -> set[str]:
     """Return which memories were recalled after a moment.
 
-    The last look before a plan is carried out; a plan cannot ask it: reading a log that recall is
-    writing leaves files beside it. StoreError if it cannot be read: then nobody knows.
+    The last check before a plan is applied. Making a plan cannot do it: to read a log that recall
+    is writing leaves files next to it. StoreError if it cannot be read.
     """
     sql = "SELECT DISTINCT memory_id FROM retrievals WHERE retrieved_at_us > ?"
     try:
@@ -154,7 +154,7 @@ def _recalled_since(access_log: Path, since_us: int) -> set[str]:
 
 
 def _put_into_force(reader: ArchiveReader, plan: Plan, now_us: int) -> int:
-    """Write a plan and that it holds from now on; return from which moment."""
+    """Write a plan with a new application; return the moment it starts."""
     at_us = _next_moment(reader, now_us)
 
     def change(db: sqlite3.Connection) -> None:
@@ -206,9 +206,9 @@ def _digest(db: sqlite3.Connection) -> str:
 
 
 def purge_texts(path: Path, content_hashes: ContentHashes) -> int:
-    """Forget the summaries of which a source has changed, was deleted or turned sensitive.
+    """Delete the text of summaries whose source has changed, was deleted or turned sensitive.
 
-    The ids stay, so that what happened can still be told. A damaged ledger is left alone.
+    Their ids stay. A damaged ledger is left alone.
     `content_hashes` are of those memories that exist now. Returns how many texts were forgotten.
     """
     reader = ArchiveReader(path)
@@ -229,7 +229,7 @@ def purge_texts(path: Path, content_hashes: ContentHashes) -> int:
     return len(wanted)
 
 
-# The summaries that stand for archived groups, as the night packs them into a snapshot. The text
+# The summaries of archived groups, as the night packs them into a snapshot. The text
 # stands alone in its column, because it alone has to be forgotten when a source turns sensitive.
 
 

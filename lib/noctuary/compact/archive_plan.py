@@ -1,7 +1,7 @@
-"""The plan of adaptive compaction: which memories would be archived, why, and what stands for them.
+"""The plan of adaptive compaction: which memories would be archived, why, and what replaces them.
 
 Making a plan writes nothing. A plan is a function of the snapshot, the counts of use, the rules and
-what is archived already. Idle days are counted to the moment of the night's count and not to the
+the archive. Idle days are counted to the moment of the night's count and not to the
 clock, so that the same plan, with the same id, comes out until a night changes something.
 """
 
@@ -57,7 +57,7 @@ from noctuary.work.stage import BatchTimings
 
 @dataclass(frozen=True, slots=True)
 class ArchiveRules:
-    """What a profile and the settings say about archiving."""
+    """Criteria of archiving, from a profile and the settings."""
 
     compaction_threshold: float = 0.3  # scores below it may be archived, in [0, 1]; 0 archives none
     compaction_age_days: int = 30  # least days since the last access
@@ -70,7 +70,7 @@ class ArchiveRules:
 
 
 def archive_rules(flags: Mapping[str, Any], compaction: CompactionSettings) -> ArchiveRules:
-    """Return what a profile's flags and the settings say; groups are summarised as turns are."""
+    """Read the rules from a profile's flags and the settings."""
     return ArchiveRules(
         compaction_threshold=flags["compaction_threshold"],
         compaction_age_days=flags["compaction_age_days"],
@@ -100,7 +100,7 @@ class Candidate:
     supersede_reason: str
     confidence: int  # 0 low, 1 medium, 2 high
     ltp_score: float  # in [0, 1], without decay
-    decayed_ltp: float  # what was compared with the threshold: decayed where decay is on
+    decayed_ltp: float  # compared with the threshold; decayed where decay is on
     idle_days: float  # since the last retrieval, else since it was made; >= 0
     was_recalled: bool
 
@@ -163,7 +163,7 @@ _DAY_US = 86_400_000_000
 
 @dataclass(slots=True)
 class Scan:
-    """What was looked at of the superseded memories, and what became of it."""
+    """Counts and timings of one scan over the superseded memories."""
 
     total: int = 0
     first: int = 0  # not 0 only with max_scan_depth
@@ -239,7 +239,7 @@ def scan_start(total: int, depth: int, as_of_us: int) -> int:
 
 
 def _why_not(row: sqlite3.Row, archived: Collection[str]) -> str:
-    """Return why a memory's use need not be looked up, "" where it must be."""
+    """Return why a memory is ruled out before its use is counted, or ""."""
     if row["memory_id"] in archived:
         return "archived"
     if not row["is_sure"]:
@@ -297,7 +297,7 @@ def _outside_tails(
     return [c for c in candidates if c.session_id is None or c.memory_id in eligible]
 
 
-# Groups of candidates and the summary that would stand for each.
+# Groups of candidates and the summary that would replace each.
 #
 # Candidates of one user, one wing and one chain of successors are a group: versions of one fact. A
 # group of more than `group_size` is cut into even parts, oldest first. One member stands behind its
@@ -312,7 +312,7 @@ ContentsOf = Callable[[Sequence[str]], Mapping[str, str]]
 
 
 class Encoding(NamedTuple):
-    """How summaries are judged in this store: vectors of positions, and of texts."""
+    """Vectors of memories by position, and of texts, to judge summaries by."""
 
     vectors_of: Callable[[Sequence[int]], NDArray[np.floating[Any]]]
     encode: Encode
@@ -330,12 +330,12 @@ class Group:
 
     @property
     def is_archived(self) -> bool:
-        """Say whether the plan archives them."""
+        """Return whether the plan archives them."""
         return not self.reason
 
     @property
     def summary_id(self) -> str | None:
-        """Return the id of the summary that stands for the group, or None."""
+        """Return the id of the summary that replaces the group, or None."""
         return None if self.summary is None else self.summary.summary_id
 
 
@@ -378,7 +378,7 @@ def _summarize(
 
 
 def _cluster(part: Sequence[Candidate]) -> Cluster:
-    """Return a group as what is summarised; it belongs to no session."""
+    """Return a group as a cluster without a session."""
     members = [
         SessionTurn(c.position, c.memory_id, c.content_hash, c.created_at_us, "", c.user, c.wing,
                     speaker=None, asks=False, chars=0)
@@ -388,7 +388,7 @@ def _cluster(part: Sequence[Candidate]) -> Cluster:
 
 
 def _group(part: Sequence[Candidate], cluster: Cluster, summary: Summary | None) -> Group:
-    """Return a group; why it is declined is said without quoting: a plan holds no text."""
+    """Return a group; the reason of a declined one quotes no memory, as a plan holds no text."""
     reason = ""
     if not cluster.trivial:
         if summary is None:
@@ -426,7 +426,7 @@ class Plan:
 
     @property
     def plan_id(self) -> str:
-        """Return the id: of what is archived and what stands for it, whatever the scores."""
+        """Return the hash of the archived memories and their replacements, scores left out."""
         entries = sorted(
             (c.memory_id, c.content_hash, c.successor_id, c.successor_hash, g.summary_id or "")
             for g, c in self.archived
@@ -445,7 +445,7 @@ class Plan:
 
     @property
     def timings_ms(self) -> dict[str, float]:
-        """Return what the steps took."""
+        """Return the duration of each step."""
         took = {
             "ltp_scan_ms": self.scan.ltp_scan_ms,
             "supersede_check_ms": self.scan.supersede_check_ms,
@@ -550,7 +550,7 @@ def _warning(archive: ArchiveReader, scan: Scan) -> str | None:
 
 
 def _encoding(paths: StorePaths, directory: Path, manifest: Manifest) -> Encoding | None:
-    """Return how summaries are judged: by the numpy encoder; None where this machine has none."""
+    """Return the vectors and the numpy encoder; None if this machine lacks the encoder."""
     if manifest.encoder is None or manifest.encoder_digest is None:
         return None
     place = paths.encoders / manifest.encoder_digest

@@ -1,4 +1,4 @@
-"""What a text claims: numbers and what they count, dates, times, names, denials, identifiers."""
+"""Claims of a text: numbers and the things they count, dates, times, names, denials, ids."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def find_numerals(text: str) -> list[Numeral]:
 
 
 def loose_numbers(text: str) -> set[str]:
-    """Return what else in a source may stand for a number: parts, vague, foreign and CJK words."""
+    """Return what else in a source may mean a number: parts, vague, foreign and CJK words."""
     found = {_canonical(Decimal(run)) for run in re.findall(rf"\d{{1,{MAX_DIGITS}}}", text)}
     for word in _LETTERS.findall(text.casefold()):
         found.update(_VAGUE_NUMBERS.get(word, ()))
@@ -250,7 +250,7 @@ class Date(NamedTuple):
     weekday: int | None = None  # 1 for Monday to 7; never with the other three
 
     def covers(self, other: Date) -> bool:
-        """Say whether this date says everything that the other one says."""
+        """Return whether this date says everything that the other one says."""
         return all(theirs in (None, ours) for ours, theirs in zip(self, other, strict=True))
 
     def __str__(self) -> str:
@@ -287,7 +287,7 @@ def find_moments(text: str, *, claims: bool) -> list[Moment]:
 
 
 def is_date_covered(claim: Moment, dates: Collection[Date]) -> bool:
-    """Say whether one reading of a claimed date is covered by a single date of the sources."""
+    """Return whether one reading of a claimed date is covered by a single date of the sources."""
     return any(source.covers(reading) for reading in claim.dates for source in dates)
 
 
@@ -332,7 +332,7 @@ def _month(name: str) -> int:
 def _dated(
     match: re.Match[str], readings: Iterable[tuple[int, int]], year: int | None = None
 ) -> Iterator[Moment]:
-    """Yield what was found, if a calendar has any of its readings as month and day."""
+    """Yield a match if a calendar has any of its readings as month and day."""
     dates = [Date(year, m, day) for m, day in readings if 1 <= m <= 12 and 1 <= day <= 31]
     if dates:
         yield Moment(*match.span(), tuple(sorted(dates, key=str)))
@@ -364,7 +364,7 @@ def _time(match: re.Match[str], minute: int, half: str) -> Iterator[Moment]:
     yield Moment(match.start(), end, minutes=tuple(sorted(minutes)))
 
 
-# What numbers count: "3 black cats" counts cats and what is black.
+# What numbers count: "3 black cats" counts cats and black things.
 
 WORDS_BEHIND = 2  # content words behind a number that it may count; more reach the next thing
 WINDOW_CHARS = 80  # text behind a number in which they are looked for
@@ -391,7 +391,7 @@ def count_phrases(text: str, *, claims: bool) -> list[tuple[frozenset[str], list
 
 # Names in a text by their capitals.
 
-# Least length of a short form: "Mel" stands for "Melanie". Shorter ones begin too many names.
+# Least length of a short form: "Mel" for "Melanie". Shorter ones begin too many names.
 SHORT_FORM_CHARS = 3
 # Letters by which the ends of a name may differ where no stemmer knows its inflections.
 INFLECTION_CHARS = 3
@@ -473,7 +473,7 @@ def _negators(folded: Sequence[str]) -> list[int]:
 
 
 def _is_negated(text: str, folded: Sequence[str]) -> bool:
-    """Say whether a clause, with its words folded, holds a negator of a language known here."""
+    """Return whether a clause, with its words folded, holds a negator of a language known here."""
     if not text.isascii() and _CJK_NEGATION.search(_CJK_IDLE.sub("", text)):
         return True
     return bool(_negators(folded))
@@ -508,12 +508,12 @@ class Piece:
 
     text: str  # as written, the speaker's prefix left out
     tokens: frozenset[str]  # its content: stems without stop words, numbers included
-    speaker: frozenset[str]  # tokens of who says it; empty where nobody is named
+    speaker: frozenset[str]  # tokens of the speaker's name; empty without one
     is_question: bool  # ends with a question mark, or is a clause of one that does
     is_negated: bool
     is_denying: bool  # holds a word that may deny without being a negator ("failed")
     says_i: bool  # speaks of its speaker
-    says_other: bool  # holds a pronoun that may stand for somebody else
+    says_other: bool  # holds a pronoun that may mean somebody else
 
 
 def sentences(text: str) -> list[Piece]:
@@ -601,7 +601,7 @@ class Support:
         self._starts = {word[:SHORT_FORM_CHARS] for word in self._words}
 
     def holds(self, claim: Claim) -> bool:
-        """Say whether the texts hold a claim."""
+        """Return whether the texts hold a claim."""
         if claim.kind == "number":
             return not claim.numbers.isdisjoint(self._numbers)
         if claim.moment is not None:
@@ -613,7 +613,7 @@ class Support:
         return self.holds_name(claim.key)
 
     def holds_name(self, name: str) -> bool:
-        """Say whether a folded name is held: as one word, or word by word, inflected or in full."""
+        """Return whether a folded name is held, as one word or word by word, inflected or not."""
         is_one_word = name.replace(" ", "") in self._words
         return is_one_word or all(map(self._holds_word, name.split()))
 
@@ -658,7 +658,7 @@ class Support:
 
 
 def _is_inflected(word: str, other: str) -> bool:
-    """Say whether two words of a script with unknown inflections differ in their ends only."""
+    """Return whether two words of a script with unknown inflections differ in their ends only."""
     same = takewhile(lambda pair: pair[0] == pair[1], zip(word, other, strict=False))
     shared = len(list(same))
     return shared >= SHORT_FORM_CHARS and max(len(word), len(other)) - shared <= INFLECTION_CHARS
@@ -692,7 +692,7 @@ def _identifier_spans(text: str) -> list[tuple[int, int]]:
 
 
 def _stands_in(text: str, word: str) -> bool:
-    """Say whether a text holds a word or identifier between characters of no word."""
+    """Return whether a text holds a word or identifier between characters of no word."""
     start = text.find(word)
     while start >= 0:
         end = start + len(word)

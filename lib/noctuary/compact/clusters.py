@@ -1,4 +1,4 @@
-"""Clusters of turns: which turns may be compacted, how they are grouped, and what they say."""
+"""Clusters of turns: which turns may be compacted, how they are grouped, and their texts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _RESPONDERS = frozenset({"assistant", "ai", "agent", "bot", "chatbot", "model"})
 
 
 class SessionTurn(NamedTuple):
-    """What clustering needs of a turn: not its text."""
+    """A turn without its text."""
 
     position: int
     memory_id: str
@@ -57,7 +57,7 @@ class Eligibility(NamedTuple):
 
 
 def split_session(turns: Sequence[SessionTurn], *, protected_tail: int, now_us: int) -> Eligibility:
-    """Say which turns of a session and user, given chronologically, may be compacted.
+    """Split the turns of a session and user, given chronologically, by what may be compacted.
 
     Turns dated after now are set aside first: their clock is wrong, and they must not push the real
     newest turns out of the tail. Undated turns are the oldest.
@@ -90,7 +90,7 @@ def bundle_start(turns: Sequence[SessionTurn], start: int) -> int:
 
 
 def _is_request(turn: SessionTurn, following: SessionTurn) -> bool:
-    """Say whether a turn asks for the next: by named roles, else by a question mark."""
+    """Return whether a turn asks for the next: by named roles, else by a question mark."""
     asker, answerer = ((t.speaker or "").casefold() for t in (turn, following))
     roles = _REQUESTERS | _RESPONDERS
     if asker in roles and answerer in roles:
@@ -293,8 +293,8 @@ def iter_rows(path: Path, expected: ArrowSchema) -> Iterator[Row]:
         with pq.ParquetFile(path) as table:
             found = table.schema_arrow
             if not found.equals(expected):
-                told = f"columns {found.names}, expected {expected.names}"
-                raise StoreError(f"{path} has {told}; {_REBUILD}")
+                columns = f"columns {found.names}, expected {expected.names}"
+                raise StoreError(f"{path} has {columns}; {_REBUILD}")
             for batch in table.iter_batches(ROW_GROUP_ROWS):
                 yield from batch.to_pylist()
     except (OSError, pa.ArrowException) as error:
@@ -373,7 +373,7 @@ class VectorRows:
 
 
 # Sessions and cluster texts from the files of a corpus, in bounded memory: DuckDB sorts and spills
-# beside the tables, Python holds one session's turns without texts or one batch of clusters.
+# next to the tables, Python holds one session's turns without texts or one batch of clusters.
 
 MEMORY_LIMIT = "512MB"  # of DuckDB before it spills
 ROWS_PER_READ = 8_192
@@ -411,7 +411,7 @@ class ClusterSources(NamedTuple):
 
 
 class ClusterText(NamedTuple):
-    """What a summarizer sees of one cluster: what its members say and where they point."""
+    """A cluster with the contents and vectors of its members, as a summarizer sees it."""
 
     cluster: Cluster
     contents: Sequence[str]  # chronological, parallel to `cluster.member_ids`
@@ -474,10 +474,10 @@ def _texts(memories: Path, wanted: NDArray[np.int64]) -> Iterator[str]:
 
 
 def _query(
-    beside: Path, sql: str, parameters: dict[str, str], **tables: Any
+    folder: Path, sql: str, parameters: dict[str, str], **tables: Any
 ) -> Iterator[list[list[Any]]]:
     """Yield the columns of a query's rows, ROWS_PER_READ at a time."""
-    with open_duckdb(beside) as db:
+    with open_duckdb(folder) as db:
         db.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
         for name, table in tables.items():
             db.register(name, table)

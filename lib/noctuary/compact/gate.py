@@ -142,11 +142,11 @@ def _clamp(value: float, low: float = 0.0) -> float:
     return low if math.isnan(value) else max(low, min(1.0, value))
 
 
-# Which source says what a piece of a summary says, by the content words they share.
+# Find the source of a piece of a summary by the content words they share.
 
 MIN_SHARED = 2  # content words that two pieces must share to speak of one thing: one is chance
-# Share of a summary piece's content words that its source holds: loose for denials, which are told
-# by their clause; close for values and names, which a list has in every line.
+# Share of a summary piece's content words that its source holds: loose for denials, which are read
+# by clause; close for values and names, which a list has in every line.
 LOOSE_COVERAGE, CLOSE_COVERAGE = 0.6, 0.75
 # Share of a source piece's content words that the summary piece holds: "Have faith in yourself" is
 # no denial of "it is hard to run a business when you don't have faith in yourself".
@@ -190,7 +190,7 @@ class SourceIndex:
 
 
 # Where a summary says of one thing what its sources say of another, or the opposite. Comparisons
-# are one-sided on purpose: a source that agrees, or a pronoun that might stand for the name,
+# are one-sided on purpose: a source that agrees, or a pronoun that might mean the name,
 # settles it in favour of the summary (docs/compaction.md).
 
 
@@ -201,7 +201,7 @@ class SourceSide:
         self.clauses = SourceIndex(list(map(clauses, sources)))
         self.sentences = SourceIndex(list(map(sentences, sources)))
         self.turns = [Support([source]) for source in sources]
-        # By stem of what is counted, the values that count it in any source.
+        # The values that count a thing in any source, by its stem.
         self.counted: dict[str, set[str]] = defaultdict(set)
         for source in sources:
             for readings, things in count_phrases(source, claims=False):
@@ -257,7 +257,7 @@ class SourceSide:
                 yield f"name: {name.surface}, sources: {theirs}"
 
     def _is_of_another(self, name: str, n_names: int, aligned: Aligned) -> bool:
-        """Say whether a source speaks of its speaker or of one name, surely not of this one."""
+        """Return whether a source is surely about its speaker or one other name."""
         piece = aligned.piece
         if self.turns[aligned.turn].holds_name(name) or piece.says_other:
             return False
@@ -275,7 +275,7 @@ class SourceSide:
                 yield f"number: {number} {thing}, sources: {', '.join(sorted(values))}"
 
     def _align_without(self, sentence: Piece, surfaces: Sequence[str]) -> list[Aligned]:
-        """Align a sentence by its content beside some values or names; without any, to nothing."""
+        """Align a sentence by its words other than some values or names, of which it needs one."""
         if not surfaces:
             return []
         left_out = {token for surface in surfaces for token in tokenize(surface)}
@@ -288,11 +288,11 @@ _ENDS = ".!?…。！？"
 _WORD = re.compile(r"\S+")
 _BLANKS = re.compile(r"\s*")
 _SENTENCE_KEY_CHARS = 8  # sentences are looked up by at most so many first characters
-_KEY_CHARS = 12  # by so many a turn is told to begin: enough to tell most apart
+_KEY_CHARS = 12  # of a turn's start that are compared: enough to tell most apart
 
 
 class Parts(NamedTuple):
-    """A summary cut into what is quoted and what is written."""
+    """A summary cut into quotations and the rest."""
 
     quoted: tuple[int, ...]  # indices of the sources that stand in it whole, ascending
     written: tuple[str, ...]  # the other parts, in order
@@ -342,12 +342,12 @@ def _next_word(summary: str, place: int) -> int:
 
 
 def is_made_of_sentences(summary: str, sources: Sequence[str]) -> bool:
-    """Say whether a summary is nothing but whole sentences of the sources, under their speakers.
+    """Return whether a summary is only whole sentences of the sources, under their speakers.
 
     From its first character to its last: labels ("Ann: ") followed by sentences that this speaker
     says somewhere, word for word. "Ann: " before a sentence of Bob's is no quotation.
     """
-    # The sentences of each speaker by their first characters; None has those of nobody.
+    # The sentences of each speaker by their first characters; None: without a speaker.
     said: dict[str | None, dict[str, list[str]]] = {None: {}}
     for source in sources:
         speaker, body = split_speaker(source)
@@ -387,7 +387,7 @@ def _sentence_ends(summary: str, place: int, by_start: dict[str, list[str]]) -> 
 
 @dataclass(frozen=True, slots=True)
 class FactReport:
-    """What a summary says beside its sources."""
+    """Result of the fact check of one summary."""
 
     kept: int  # distinct facts of the sources that the summary repeats
     total: int  # distinct facts of the sources
@@ -419,9 +419,9 @@ class FactReport:
     def from_json(text: str) -> FactReport:
         """Return the report that `to_json` wrote; ValueError if the text is none."""
         try:
-            told: dict[str, Any] = parse_json(text)
-            faults = tuple(told["introduced"]), tuple(told["contradicted"])
-            return FactReport(int(told["kept"]), int(told["total"]), *faults)
+            report: dict[str, Any] = parse_json(text)
+            faults = tuple(report["introduced"]), tuple(report["contradicted"])
+            return FactReport(int(report["kept"]), int(report["total"]), *faults)
         except (KeyError, TypeError) as error:
             raise ValueError(f"found {text[:80]!r}, expected a fact report as JSON") from error
 

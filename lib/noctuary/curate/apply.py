@@ -41,7 +41,7 @@ _COLUMNS = ("proposal_id", "action", "kind", "confidence", "user", "wing", *_JSO
 
 
 class ProposalTable(NamedTuple):
-    """What a night proposed."""
+    """The proposals of a night."""
 
     proposals: tuple[Proposal, ...]  # in the order of `propose`
     is_on: bool  # False where curation.enabled was off, and nothing was looked for
@@ -91,7 +91,7 @@ def _proposal(row: dict[str, Any]) -> Proposal:
 
 
 def read_proposed(work: Path) -> ProposalTable:
-    """Return what the last night proposed, with the texts: for people, and for other sources."""
+    """Return the last night's proposals with the texts of their targets."""
     table = read_proposals(work / PROPOSALS)
     hashes = {t.memory_id: t.text_hash for p in table.proposals for t in p.targets}
     gone = read_tombstones(work.parent)
@@ -148,7 +148,7 @@ _Found = Mapping[str, MemoryRecord | str]  # the same, or what is wrong with it
 
 
 class Where(NamedTuple):
-    """What is known of the source that is written."""
+    """The source that is written, compared with the night's."""
 
     is_own: bool  # it is the one that the night read
     text_of: Mapping[str, str]  # contents by memory id, as the night read them
@@ -191,14 +191,14 @@ def _by_text(proposal: Proposal, store: Store, where: Where) -> _Found:
             and row.wing == proposal.wing
             and proposal.user in (None, row.user)
         ]
-        # More rows than targets: which are meant cannot be told.
+        # More rows than targets: which are meant is unknown.
         same: list[MemoryRecord | str] = [*rows] if len(rows) == len(ids) else [MISSING] * len(ids)
         found.update(zip(ids, same, strict=True))
     return found
 
 
 def _first_wrong(proposal: Proposal, found: _Found, where: Where) -> str | None:
-    """Return what is wrong with the first target that is not as it was, or None."""
+    """Return why the first changed target does not match, or None."""
     for target in proposal.targets:
         record = found[target.memory_id]
         if isinstance(record, str):
@@ -287,7 +287,7 @@ def _match_all(proposals: Sequence[Proposal], store: Store, where: Where) -> lis
 
 
 def _writes(proposal: Proposal, rows: Matched) -> Iterator[_Write]:
-    """Yield what a proposal writes; a row that stands for others before these go."""
+    """Yield the writes of a proposal; a replacing row comes before those it replaces."""
     name = proposal.proposal_id
     older = [rows[target.memory_id] for target in proposal.having("superseded")]
     others = [fields_of(record) for record in older]

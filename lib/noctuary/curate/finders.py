@@ -1,4 +1,4 @@
-"""What could be tidied: duplicates, fragments, replaced facts, contradictions."""
+"""Find duplicates, fragments, replaced facts and contradictions."""
 
 from __future__ import annotations
 
@@ -41,12 +41,11 @@ from noctuary.graph.extract import Extraction
 from noctuary.graph.successors import differ
 from noctuary.graph.supersession import STATE, VALUES_MAX, Statement, restates, statements_of
 from noctuary.graph.tables import Supersession
-from noctuary.text.marks import is_tombstone
 from noctuary.text.secrets import find_text_sensitivity
 from noctuary.text.tokens import normalize
 
 Taken = Collection[int]
-"""Positions of memories that earlier finders would change: nobody else touches them this time."""
+"""Positions of memories that earlier finders would change: later finders skip them."""
 
 _Roles = Sequence[tuple[MemoryRecord, Role]]
 
@@ -66,7 +65,7 @@ def _propose(
 def _replace(
     kind: Kind, confidence: float, older: MemoryRecord, newer: MemoryRecord, evidence: Evidence
 ) -> Proposal:
-    """Return that the older is to become a tombstone."""
+    """Return a proposal to mark the older as superseded."""
     ends: _Roles = [(older, "superseded"), (newer, "kept")]
     return _propose("SUPERSEDE", kind, confidence, ends, evidence)
 
@@ -74,7 +73,7 @@ def _replace(
 def _leave(
     kind: Kind, confidence: float, records: Sequence[MemoryRecord], evidence: Evidence
 ) -> Proposal:
-    """Return what was looked at and is left alone."""
+    """Return a NOOP about some memories."""
     return _propose("NOOP", kind, confidence, [(r, "looked_at") for r in records], evidence)
 
 
@@ -92,7 +91,7 @@ def normalised(content: str) -> str:
 
 
 def fields_of(record: MemoryRecord) -> Fields:
-    """Return what of a memory its duplicate would take over."""
+    """Return the fields that a duplicate takes over."""
     return Fields(record.tags, record.expanded_keywords, record.importance)
 
 
@@ -108,7 +107,7 @@ def exact_duplicates(records: Iterable[MemoryRecord], taken: Taken) -> Iterator[
 
 
 def _worth(record: MemoryRecord) -> tuple[int, int, int]:
-    """Return what is kept: the newest; of one moment, the one whose lines were not run together."""
+    """Sort key of the memory to keep: the newest; of one moment, the one with most lines."""
     return record.created_at_us, record.content.count("\n"), record.position
 
 
@@ -296,7 +295,7 @@ def _refusal(parts: Sequence[_Part], pieces: Sequence[Piece]) -> str | None:
 
 NEAR = "near_duplicate"  # reason of the rows that say "alike" and not "replaced"
 CONFIDENCE = (0.4, 0.75, 0.9)  # of the table's low, medium and high
-LEAST_GRADE = 1  # for a tombstone: what is of low confidence says much else besides, or is guessed
+LEAST_GRADE = 1  # for a tombstone: with low confidence, the older often says more than was replaced
 
 _SAID = {
     "explicit": "The newer says that it replaces the older.",
@@ -323,7 +322,7 @@ def superseded_facts(
             evidence = Evidence(reason, spans, found.similarity)
             yield _replace("superseded", confidence, older, newer, evidence)
         else:
-            reason += " Not sure enough: it says much else besides, or is guessed."
+            reason += " Not sure enough: it says more than that, or is guessed."
             evidence = Evidence(reason, spans, found.similarity)
             yield _leave("superseded", confidence, (older, newer), evidence)
 
@@ -362,7 +361,7 @@ def near_duplicates(
     }
     for scope in by_scope(free.values()):
         pairs.update(shingle_pairs(scope))
-    # The newest first among those that may stand for an older one.
+    # The newest first among those that may replace an older one.
     for pair in sorted(pairs, key=lambda p: (p[0], [-k for k in age_key(free[p[1]])])):
         if pair[0] not in taken:
             yield _compare(free[pair[0]], free[pair[1]], vectors)
@@ -415,7 +414,7 @@ def _compare(
 
 
 # Contradictions: two live memories give one subject different values, and no date settles it.
-# Always a NOOP: which of the two is true cannot be told from the texts, and no text is generated.
+# Always a NOOP: the texts do not show which of the two is true, and no text is generated.
 
 STATED = 0.7  # confidence where a subject has one value at a time
 VAGUE = 0.4  # where the attribute was guessed, or a value is a remark
@@ -486,17 +485,15 @@ def _contradiction(one: Statement, other: Statement, memories: Memories) -> Prop
 # parts look alike and must not be taken for duplicates), then what a newer memory replaces, near
 # duplicates and contradictions. So no memory becomes a tombstone twice.
 
-TOMBSTONE = 1.0  # confidence that a memory with the mark is a tombstone
-
 
 class Materials(NamedTuple):
-    """What a night knows of its memories."""
+    """The night's memories with their extractions, supersessions and vectors."""
 
     # Memories, with positions; turns are never proposed for anything
     records: Sequence[MemoryRecord]
     extractions: Sequence[Extraction]  # what was found in each, in the same order
     supersessions: Sequence[Supersession]  # the night's table
-    canonical_of: Mapping[str, str]  # folded names that were merged away, and what stands for them
+    canonical_of: Mapping[str, str]  # folded names that were merged away, to their replacement
     vectors: NDArray[np.float32] | None  # unit rows by position, shape (n, d), or None
 
 
@@ -504,7 +501,7 @@ def propose(materials: Materials) -> list[Proposal]:
     """Return every proposal, in the order of KINDS and positions; a pure function of its input."""
     memories = line_up(materials.records, materials.extractions)
     opened = [r for r in materials.records if is_open(r)]
-    # Parts look alike: whole or not, they are nobody's near duplicates.
+    # Parts look alike: whole or not, they are no near duplicates.
     whole = [r for r in opened if read_mark(r.content) is None]
     supersessions = materials.supersessions
     near = [(s.older_position, s.newer_position) for s in supersessions if s.reason == NEAR]
@@ -519,9 +516,5 @@ def propose(materials: Materials) -> list[Proposal]:
     ):
         taken.update(target.position for target in proposal.having("superseded", "updated"))
         found.append(proposal)
-    gone = Evidence("It is superseded in the source already.")
-    for record in materials.records:
-        if not record.is_turn and is_tombstone(record.content):
-            found.append(_leave("tombstone", TOMBSTONE, [record], gone))
     places = {p.proposal_id: [target.position for target in p.targets] for p in found}
     return sorted(found, key=lambda p: (KINDS.index(p.kind), places[p.proposal_id], p.proposal_id))

@@ -69,7 +69,7 @@ class Heard(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """What of a corpus takes part."""
+    """The turns and memories of a corpus that take part."""
 
     heard: Mapping[str | None, list[Heard]]  # the turns that people said, by user
     memories: Mapping[str | None, list[int]]  # positions of durable memories, by user
@@ -105,7 +105,7 @@ _TOLD_EVERY = 1_024  # turns between two reports of progress
 def judge_turns(
     candidates: Candidates, vectors: Floats, threshold: float, progress: Progress = SILENT
 ) -> Iterator[tuple[Heard, Judged]]:
-    """Yield every heard turn with its judgement: by user, nobody first, then by time."""
+    """Yield every heard turn with its judgement: by user (unowned ones first), then by time."""
     total = sum(len(turns) for turns in candidates.heard.values())
     done = 0
     for user in sorted(candidates.heard, key=lambda user: (user is not None, user or "")):
@@ -176,7 +176,7 @@ class Nearest:
         return [n for n in near if n.cosine >= self._least]
 
     def _take(self, rows: Ints, products: Floats, candidates: Ints) -> None:
-        """Keep what is nearer than what is kept; products of shape (rows, candidates)."""
+        """Merge nearer candidates into those kept; products of shape (rows, candidates)."""
         bar = np.maximum(self._cosines[rows, -1], self._least - _SLACK)
         # Later candidates improve few rows: only those are merged.
         better = np.flatnonzero(products.max(axis=1, initial=-np.inf) > bar)
@@ -212,12 +212,11 @@ def _floats(vectors: Floats, rows: Ints) -> Floats:
     return np.asarray(vectors[rows], dtype=np.float32)
 
 
-# Turn after turn: what is durable by then, how new and how often said, and whether G lets it in.
-#
-# A turn that is let in is kept from being proposed again by being durable from then on.
+# Judge turn after turn. A proposed turn counts as durable from then on, so that its repetitions are
+# not proposed.
 
-# Turns compared at once with what was let in before them; with what a block lets in itself, they
-# are compared one by one.
+# Turns compared at once with the proposals before their block; with proposals of their own block
+# they are compared one by one.
 BLOCK_ROWS = 256
 
 # Why a turn is, or is not, proposed. The last: G would do, but only for being new or repeated.
@@ -225,7 +224,7 @@ PROPOSED, BELOW_THRESHOLD, NOTHING_SAID = "proposed", "below_threshold", "nothin
 
 
 class Judged(NamedTuple):
-    """What the gate made of one turn."""
+    """The judgement of one turn."""
 
     position: int
     h: float  # novelty
@@ -286,7 +285,7 @@ PROPOSE, LEAVE = "propose", "leave"
 KEPT_NEIGHBOURS = 5  # of each kind, in the table: as many as repetition counts
 
 SCORES = ("g", "t", "h", "r", "d", "p", "a", "dtech", "gconv", "gtech")
-"""As libravdb stores them beside a durable record: G, T, H, R, D, P, A, Dt and both branches."""
+"""As libravdb stores them with a durable record: G, T, H, R, D, P, A, Dt and both branches."""
 
 Row = dict[str, Any]  # a turn and its judgement, as the table has it and `--json` shows it
 
@@ -294,7 +293,7 @@ Row = dict[str, Any]  # a turn and its judgement, as the table has it and `--jso
 class PromotionTable(NamedTuple):
     """What a night judged."""
 
-    rows: tuple[Row, ...]  # by user, nobody first, then by time
+    rows: tuple[Row, ...]  # by user (unowned ones first), then by time
     is_on: bool  # False where promotion.enabled was off, and nothing was judged
     threshold: float  # least G of a proposal
     corpus: str  # digest of the corpus that was judged; "" where it was off
@@ -304,7 +303,7 @@ def make_row(heard: Heard, judged: Judged, id_of: Callable[[int], str]) -> Row:
     """Return the row of a judged turn."""
     s, (g, gconv, gtech) = heard.signals, judged.gate
     numbers = g, s.t, judged.h, judged.r, s.d, s.p, s.a, s.dtech, gconv, gtech
-    # What it was compared with: durable memories and earlier proposals, and what is said again.
+    # What it was compared with: durable memories with earlier proposals, and similar turns.
     near = [
         {"memory_id": id_of(n.position), "kind": kind, "cosine": n.cosine}
         for kind, found in (("durable", judged.durable), ("repeated", judged.repeated))
@@ -365,7 +364,7 @@ def read_table(path: Path) -> PromotionTable:
 def list_promotions(
     work: Path, *, user: str | None = None, with_left: bool = False, limit: int | None = None
 ) -> dict[str, Any]:
-    """Return what the last night proposed to a user (None is nobody, never everybody), as JSON."""
+    """Return the last night's proposals to a user (None: without an owner, not all), as JSON."""
     table = read_table(work / PROMOTIONS)
     gone = read_tombstones(work.parent).ids  # hidden until the night that makes the table again
     own = [row for row in table.rows if row["user"] == user and row["turn_id"] not in gone]

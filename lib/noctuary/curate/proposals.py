@@ -1,4 +1,4 @@
-"""A proposal: what could be done to some memories of a source, and why. Holds no text of them."""
+"""A proposal to change some memories of a source, and why. Holds no text of them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ from noctuary.text.tokens import NEGATED_SUFFIX, fold, is_stop_word, normalize, 
 # ADD: a new row, made of the targets' own words; UPDATE: fields of a row that stays; SUPERSEDE:
 # tombstones alone; NOOP: looked at and left alone. ADD and UPDATE supersede other targets as well.
 Action = Literal["ADD", "UPDATE", "SUPERSEDE", "NOOP"]
-Kind = Literal[
-    "exact_duplicate", "fragments", "superseded", "near_duplicate", "contradiction", "tombstone"
-]
+Kind = Literal["exact_duplicate", "fragments", "superseded", "near_duplicate", "contradiction"]
 # What becomes of a target: a tombstone; other fields; it stays as it is (and must be there, and
 # unchanged, when the others are written); nothing.
 Role = Literal["superseded", "updated", "kept", "looked_at"]
@@ -67,25 +65,25 @@ class Evidence:
     """Why."""
 
     reason: str  # one sentence for people, without any text of a memory
-    spans: tuple[Span, ...] = ()  # where it is said
+    spans: tuple[Span, ...] = ()  # of the text that says so
     cosine: float | None = None  # of the two memories' vectors, in [-1, 1], or None
     shingles: float | None = None  # Jaccard of their character trigrams, in [0, 1], or None
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What could be done."""
+    """A change to some memories, or why there is none."""
 
     action: Action
     kind: Kind  # what the targets are to each other
     confidence: float  # in [0, 1]: how sure it is that they are what `kind` says
-    user: str | None  # whose memories they are, all of them, or None for nobody's
+    user: str | None  # the owner of all of them, or None
     wing: str | None  # the wing of all of them, or None
     targets: tuple[Target, ...]  # in order of position
     evidence: Evidence
     pieces: tuple[Piece, ...] = ()  # the joined text of an ADD, in order
     fields: tuple[str, ...] = ()  # of `updated` that an UPDATE fills up from the superseded ones
-    proposal_id: str = ""  # hash of what of this decides what would be written; set by `named`
+    proposal_id: str = ""  # hash of the fields that decide what is written; set by `named`
 
     @property
     def memory_ids(self) -> tuple[str, ...]:
@@ -108,7 +106,7 @@ def target_of(record: MemoryRecord, role: Role) -> Target:
 
 
 def named(proposal: Proposal) -> Proposal:
-    """Return the proposal with its targets in order and its id: of what is done to which texts."""
+    """Return the proposal with ordered targets and its id, a hash of its action and contents."""
     ordered = sorted(proposal.targets, key=lambda target: target.position)
     identity = {
         "version": _VERSION,
@@ -138,8 +136,8 @@ def open_noted(path: Path, missing: str, kind: str) -> Generator[tuple[Any, dict
     except FileNotFoundError:
         raise StoreError(missing) from None
     except (pa.ArrowInvalid, OSError, KeyError, TypeError, ValueError):
-        told = f"{path} cannot be read as a table of {kind}: run the night again."
-        raise StoreError(told) from None
+        unreadable = f"{path} cannot be read as a table of {kind}: run the night again."
+        raise StoreError(unreadable) from None
 
 
 # Which memories may be looked at together: of one user and one wing, no turns, no tombstones.
@@ -161,14 +159,14 @@ def age_key(record: MemoryRecord) -> tuple[int, int]:
 
 
 def is_open(record: MemoryRecord) -> bool:
-    """Say whether a memory may be proposed for anything: no turn, no tombstone."""
+    """Return whether a memory may be proposed for anything: no turn, no tombstone."""
     return not record.is_turn and not is_tombstone(record.content)
 
 
 def by_scope(
     records: Iterable[MemoryRecord], taken: Collection[int] = ()
 ) -> list[list[MemoryRecord]]:
-    """Return the memories of each user and wing that nobody has taken, in order of position."""
+    """Return the memories of each user and wing that are not taken, in order of position."""
     groups: defaultdict[Scope, list[MemoryRecord]] = defaultdict(list)
     for record in records:
         if record.position not in taken:
@@ -180,8 +178,8 @@ def by_scope(
 # Does one text hold everything another one says: its words in their order, numbers and denials.
 # Stricter than any likeness: "port 8080" and "port 8081" are alike and differ in what they say.
 
-# Words that turn round what they stand beside, or send it into the past, and words that say how
-# surely something holds: both texts must have the same ones.
+# Words that negate what they modify or move it into the past, and words that say how surely
+# something holds: both texts must have the same ones.
 DENIALS = frozenset(
     {
         "not", "no", "never", "none", "nor", "neither", "without", "cannot", "hardly", "except",
@@ -197,7 +195,7 @@ _WORD = re.compile(r"[^\W_]+(?:['’.,:/_@+-]+[^\W_]+)*[%+#]*")
 
 
 class Words(NamedTuple):
-    """What of a text counts."""
+    """The words of a text that count."""
 
     content: tuple[str, ...]  # stems of the words that are no function words, in order
     numbers: tuple[str, ...]  # words with a digit, in order
@@ -224,7 +222,7 @@ def words_of(text: str) -> Words:
 
 
 def why_not_held(older: str, newer: str) -> str | None:
-    """Return what of the older text the newer one does not hold, or None where it holds all."""
+    """Return what the newer text lacks of the older one, or None if it lacks nothing."""
     ours, theirs = words_of(older), words_of(newer)
     if not ours.content:
         return "The older has no words to compare."
@@ -250,7 +248,7 @@ FIELD_MAX_CHARS = (
 
 
 class Fields(NamedTuple):
-    """What of a memory is united when another one is to stand for it."""
+    """Fields that a memory takes over from those it replaces."""
 
     tags: str
     expanded_keywords: str
@@ -263,7 +261,7 @@ def joined_text(pieces: Iterable[Piece], text_of: Mapping[str, str]) -> str:
 
 
 def united(kept: Fields, others: Sequence[Fields]) -> Fields:
-    """Return the fields of a memory that stands for others as well.
+    """Return the fields of a memory that replaces others.
 
     Tags and keywords in the order in which they come, the kept memory's first; scope tags of others
     are left out. A union longer than FIELD_MAX_CHARS is not made. Importance is the highest.

@@ -1,4 +1,4 @@
-"""What the ingestion gate reads from the words of a turn, and the scalar that it makes of them."""
+"""The ingestion gate's signals of a turn's words, and its gating scalar."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ _ASKED = re.compile(r"[?？؟][\"'”’»)*_\s]{0,8}$")
 
 
 def declared(text: str) -> str:
-    """Return what a text states: without fenced code and without its questions."""
+    """Return a text without fenced code and questions."""
     prose = _FENCED.sub("\n", text)
     kept: list[str] = []
     start = 0
@@ -154,7 +154,7 @@ class Signals(NamedTuple):
     p: float  # technical specificity, P
     a: float  # actionability, A
     dtech: float  # technical structure, Dt
-    marks: tuple[str, ...] = ()  # names of what was found, sorted
+    marks: tuple[str, ...] = ()  # names of the marks found, sorted
     words: int = LEAST_WORDS  # distinct content words of what it states
 
 
@@ -202,7 +202,7 @@ def novelty(durable_cosines: list[float]) -> float:
 
 
 def repetition(turn_cosines: list[float], durable_cosines: list[float]) -> float:
-    """Return R = F (1 - S): what is said again and again, unless it is kept already."""
+    """Return R = F (1 - S): how often something was said, unless it is durable already."""
     said = sum(c >= REPEATED_COSINE for c in turn_cosines)
     kept = sum(c >= SATURATED_COSINE for c in durable_cosines)
     return min(said / REPEATED_CAP, 1.0) * (1.0 - min(kept / SATURATED_CAP, 1.0))
@@ -221,7 +221,7 @@ def gate(signals: Signals, h: float, r: float) -> Gate:
 
 
 def said_something(signals: Signals) -> bool:
-    """Say whether the words alone speak for a turn, in the branch that counts.
+    """Return whether the words alone speak for a turn, in the branch that counts.
 
     Novelty and repetition cannot: in an empty store everything is new, and what is said most often
     is "thanks". Nor can a date or an amount in an answer that only its question explains.

@@ -74,10 +74,11 @@ UNFIT = "is sensitive, deleted or damaged by now"
 
 
 class _Rows:
-    """What both kinds of source share: rows and the journal, `?` for each value.
+    """Rows and the journal, as both kinds of source share them; `?` for each value.
 
-    Rows are read and written between BEGIN and COMMIT only (`transaction`): nobody else writes to
-    the rows that were read there. A failed statement is a `SourceError` that quotes no row.
+    Rows are read and written between BEGIN and COMMIT only (`transaction`): no other client
+    writes to the rows that were read there. A failed statement is a `SourceError` that quotes no
+    row.
     """
 
     display: str  # what it is called in messages; no secret
@@ -169,7 +170,7 @@ class _Rows:
         return bool(self.execute(self._find_table, (name,)))
 
 
-# A claude-memory SQLite store beside its live writer: one `BEGIN IMMEDIATE` from the first look to
+# A claude-memory SQLite store with its live writer: one `BEGIN IMMEDIATE` from the first look to
 # the commit, so that no other writer comes between and readers go on. Killed, SQLite rolls back.
 
 _READ = (*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS)
@@ -194,7 +195,7 @@ class SqliteStore(_Rows):
         self._db = sqlite3.connect(uri, uri=True, timeout=self._timeout_s, isolation_level=None)
         self._db.text_factory = decode_text
         try:
-            self.notes = self._look()
+            self.notes = self._read_notes()
         except BaseException:
             self.close()
             raise
@@ -265,8 +266,8 @@ class SqliteStore(_Rows):
     def _read_columns(self) -> dict[str, str]:
         return {str(row[1]): "?" for row in self.execute("PRAGMA table_info(memories)")}
 
-    def _look(self) -> tuple[str, ...]:
-        """Say what the owner of a cache should know."""
+    def _read_notes(self) -> tuple[str, ...]:
+        """Return warnings for the owner of a cache."""
         notes: list[str] = []
         if "server_id" in self._read_columns():
             sql = "SELECT count(*) FROM memories WHERE server_id IS NOT NULL"
@@ -283,7 +284,7 @@ class SqliteStore(_Rows):
 
     def _failed(self, error: sqlite3.Error) -> SourceError:
         fault, name = name_fault(error)
-        told = {
+        said = {
             "locked": f"stayed locked by another writer for {self._timeout_s:g} s. Nothing was "
             "written; try again when it has finished.",
             "closed": f"cannot be written ({name}). Nothing was; check the permissions of the file "
@@ -292,10 +293,10 @@ class SqliteStore(_Rows):
             "damaged": f"refused the write ({name}). Nothing was; run 'PRAGMA "
             "integrity_check' on a copy of it.",
         }
-        return SourceError(f"{self.display} {told[fault]}")
+        return SourceError(f"{self.display} {said[fault]}")
 
 
-# A claude-memory PostgreSQL database beside its live server. Rows are locked by SELECT ... FOR
+# A claude-memory PostgreSQL database with its live server. Rows are locked by SELECT ... FOR
 # UPDATE before they are compared, two noctuarys by an advisory lock (docs/decisions/0019).
 # `search_vector` follows by itself; `embedding` stays as it is, as after the server's own PUT, and
 # is empty in an added row, as in any that waits for the server's embedder.
@@ -391,7 +392,7 @@ class PostgresStore(_Rows):
         return dict(zip(names, found[0], strict=True)) if found else None
 
     def _check_schema(self) -> dict[str, str]:
-        """Return the columns of `memories`, or say what was found instead."""
+        """Return the columns of `memories`; SourceFormatError if it is no such database."""
         rows = self.execute(
             "SELECT attname, attgenerated, format_type(atttypid, atttypmod) FROM pg_attribute "
             "WHERE attrelid = to_regclass('memories') AND attnum > 0 AND NOT attisdropped "

@@ -26,7 +26,7 @@ from noctuary_assets.night import Night
 from noctuary_assets.proposals import OFF, PLAN, plan_compaction
 from tests.support import usage_file
 from tests.support.archive import NOW_US, count_use, new_archive_store, versions
-from tests.support.curation import TEXT, Nights
+from tests.support.curation import Nights
 from tests.support.lean import write_encoder
 from tests.support.promotions import Nights as PromotionNights
 from tests.support.promotions import turn
@@ -191,7 +191,7 @@ def test_an_unchanged_night_does_nothing_one_switched_off_forgets(nights: Nights
     assert nights.run(enabled=False).reused
 
 
-def test_after_applying_the_next_night_finds_tombstones_only(nights: Nights) -> None:
+def test_after_applying_the_next_night_leaves_tombstones_alone(nights: Nights) -> None:
     nights.run()
     found = read_proposed(nights.paths.work)
     store = open_writable(found.source, CorpusSettings())
@@ -200,11 +200,7 @@ def test_after_applying_the_next_night_finds_tombstones_only(nights: Nights) -> 
     store.close()
     nights.run()
     again = read_proposed(nights.paths.work)
-    assert [(p.kind, p.memory_ids) for p in again.proposals] == [
-        ("contradiction", ("7", "8")),
-        *(("tombstone", (n,)) for n in ("1", "3", "4", "5")),
-    ]
-    assert again.text_of["1"] == f"[SUPERSEDED] {TEXT}"
+    assert [(p.kind, p.memory_ids) for p in again.proposals] == [("contradiction", ("7", "8"))]
 
 
 ROWS = (

@@ -101,7 +101,7 @@ def test_a_moment_is_inside_exactly_its_half_open_interval(
         ({"1": "h1", "2": "EDITED", "3": "h3", "4": "h4"}, {"3": "4"}),
         ({}, {}),
     ],
-    ids=["all there", "edited", "deleted", "successor deleted", "successor edited", "nothing"],
+    ids=["all-there", "edited", "deleted", "successor-deleted", "successor-edited", "nothing"],
 )
 def test_a_memory_is_hidden_only_while_it_and_its_successor_are_as_they_were(
     path: Path, snapshot: dict[str, str], hidden: Mapping[str, str]

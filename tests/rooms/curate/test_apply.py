@@ -240,10 +240,7 @@ def test_what_is_written_and_undone(
         (5, "The ferry leaves at ten.", "", 0.8),  # no proposal is about it: it may change
         (6, "Tides: high at six.\nlow at noon.", "", 0.5),
     ]
-    found = proposals_for(records_of(path, tmp_path / "corpus"))
-    assert [(p.action, p.kind, p.memory_ids) for p in found] == [
-        ("NOOP", "tombstone", (n,)) for n in ("1", "3", "4")
-    ], "the next night proposes nothing more"
+    assert proposals_for(records_of(path, tmp_path / "corpus")) == [], "the next night has no more"
     written = table_of(path), table_of(path, TABLE)
     again = apply(path, proposed)
     assert (again.journal_id, again.held) == (None, {p.proposal_id: 1 for p in proposed[0]})
@@ -487,7 +484,7 @@ def test_a_cache_of_another_id_space_is_matched_by_content(tmp_path: Path) -> No
         (ROWS[:2], [*ROWS[:2], {"content": TEXT}]),
         (ROWS[2:4], [{**row, "tags": "wing:boat"} for row in ROWS[2:4]]),
     ],
-    ids=["a third copy", "another wing"],
+    ids=["third-copy", "another-wing"],
 )
 def test_what_is_not_there_exactly_once_is_not_matched(
     tmp_path: Path, here: Sequence[Row], there: Sequence[Row]
