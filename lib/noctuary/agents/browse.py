@@ -60,16 +60,16 @@ MAX_CHARS = 1_000  # of a question, an id or a name; an address beyond some 8,00
 
 _SHOWN = 20  # memories and neighbours, where the page does not say how many
 _CONCEPTS = 200
-_LISTED_CHARS = 600  # of a memory in a list: what opens it shows it whole
+_LISTED_CHARS = 600  # of a memory in a list; opening it shows all of it
 _MINUTE_US = 60_000_000
-_CHATTER = 0.2 + 1e-6  # the importance that turns have in which nobody speaks but to tools
-_TIMEOUT_S = 5.0  # of a recall: who types does not wait longer
+_CHATTER = 0.2 + 1e-6  # importance of turns that only call tools
+_TIMEOUT_S = 5.0  # of a recall while the user types
 
 Asked = Mapping[str, str]
 
 
 def _recall(view: View, asked: Asked) -> Fields:
-    """Return what answers a question; nothing is logged, or looking would change what ranks."""
+    """Recall for a question without logging it, so that browsing never changes the ranking."""
     found = recall_in_view(
         view, asked.get("q", ""), _count(asked), wing=asked.get("wing"), explain=True,
         dry_run=True, timeout_s=_TIMEOUT_S,
@@ -99,7 +99,7 @@ def _newest(view: View, asked: Asked) -> Fields:
         mask, _ = build_mask(scope, reader.facets, reader.created_at_us)
         positions = np.arange(reader.count) if mask is None else np.flatnonzero(mask)
         moments = reader.created_at_us[positions]
-        # People's words first of what the page shows under one time.
+        # Among memories of the same minute, people's words come first.
         said = ~_is_chatter(seen, positions)
         order = positions[np.lexsort((positions, moments, said, moments // _MINUTE_US))[::-1]]
         start = 0
@@ -175,7 +175,7 @@ ANSWERS: Mapping[str, Callable[[View, Asked], Fields]] = {
 HOST = "127.0.0.1"
 _NAMES = (HOST, "localhost")
 _SECRET_BYTES = 24
-_MOST_REQUESTS = 16  # that are answered at once; others of who knows the link wait for a place
+_MOST_REQUESTS = 16  # answered at once; others that know the link wait for a place
 _MOST_STRANGERS = 64  # connections that have not named the secret; beyond them the oldest is closed
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -221,7 +221,7 @@ _BUSY = _say(HTTPStatus.SERVICE_UNAVAILABLE, "too many questions at once: ask ag
 
 
 class PageServer(ThreadingTCPServer):
-    """Shows one view to whoever has its link, until it is shut down."""
+    """Serve one view to anyone with its link, until it is shut down."""
 
     allow_reuse_address = os.name == "posix"  # elsewhere it lets others listen there as well
     daemon_threads = True
@@ -316,7 +316,7 @@ class PageServer(ThreadingTCPServer):
         return Sent(HTTPStatus.OK, _HTML, page.read_bytes(), _REPORT_POLICY)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread; whoever only holds a connection makes room for who comes later."""
+        """Answer in a thread; beyond `_MOST_STRANGERS` close the oldest unknown connection."""
         with self._counting:
             self._strangers[request] = None
             oldest = next(iter(self._strangers))
@@ -337,7 +337,7 @@ class PageServer(ThreadingTCPServer):
 
     @contextmanager
     def place(self, request: Any, address: str) -> Generator[bool]:
-        """Yield whether there is a place to answer a request; only who knows the link takes one."""
+        """Yield whether a slot is free; only requests with the secret take one."""
         if not self._knows(address):
             yield True
             return
@@ -381,7 +381,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(sent.body)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Refuse what is no GET, in the same form as everything."""
+        """Refuse every other method with a plain sentence."""
         self._send(_say(code, message or "only GET is answered"))
 
     def version_string(self) -> str:

@@ -72,7 +72,7 @@ def directory_fault(directory: str | Path) -> str | None:
     return None
 
 
-# Which store is meant: what `noctuary.core.store` would say, which is asked where this is not sure.
+# Which store is meant: a cheap version of `noctuary.core.store`, which decides the unclear cases.
 
 
 def find_store(store: str | Path | None) -> tuple[str, bool] | None:
@@ -94,7 +94,7 @@ def find_store(store: str | Path | None) -> tuple[str, bool] | None:
 
 
 def plain_home() -> str | None:
-    """Return noctuary's home, None where only `noctuary.core.store` can say what it is."""
+    """Return noctuary's home, or None if only `noctuary.core.store` can resolve it."""
     named = os.environ.get("NOCTUARY_HOME", "").strip()
     if named:
         return None if named.startswith("~") else os.path.join(os.getcwd(), named)
@@ -132,19 +132,19 @@ def _newest_store(home: str) -> tuple[str, bool] | None:
 
 PROTOCOL = 1  # raised when one side could not read the other's messages any more
 MAX_REQUEST_BYTES = 2 << 20  # a query of 100 KB is 600 KB once escaped; protects the server
-MAX_RESPONSE_BYTES = 256 << 20  # a quarter of a million memories; beyond it nobody is believed
+MAX_RESPONSE_BYTES = 256 << 20  # a quarter of a million memories; longer ones are not trusted
 REQUEST_DEADLINE_S = 4.0  # from a connection's first byte to its last
 CLIENT_WAIT_S = 5.0  # above the server's deadline: one that is alive has always answered by then
 
 _CHUNK_BYTES = 1 << 16
 _CONNECT_TIMEOUT_S = 0.1  # it takes microseconds; only a full queue of a stuck server waits
-_GRACE_S = 0.25  # beyond the caller's own deadline: the way, and what no step can interrupt
+_GRACE_S = 0.25  # beyond the caller's own deadline: transport, and steps that cannot be interrupted
 # Where the store is, is in the request; where shared models are, matters to a night only.
 _IRRELEVANT_VARIABLES = frozenset({"NOCTUARY_STORE", "NOCTUARY_SHARED"})
 
 
 class Refusal(namedtuple("Refusal", ("code", "message"))):  # pyright: ignore[reportUntypedNamedTuple]
-    """Why there is no answer: a stable code, and what to do; no text of a query or a memory."""
+    """Why there is no answer: a stable code and a remedy; never text of a query or memory."""
 
     __slots__ = ()
 
@@ -389,7 +389,7 @@ _DEADLINE_VARIABLE, _DEADLINE_MS = "NOCTUARY_HOOK_DEADLINE_MS", 250.0  # hook.de
 
 def ask_hook(agent: str, store: str | None, raw: bytes, started_s: float) -> bytes | None:
     """Return the line that the store's server prints for an event; None where it answers none."""
-    # Only what waits for memories; all else is done here sooner than there.
+    # Only events that wait for memories; the others are faster in this process.
     try:
         event: Any = json.loads(raw)
         if not isinstance(event, dict) or event.get("hook_event_name") not in TELLING:
@@ -397,7 +397,7 @@ def ask_hook(agent: str, store: str | None, raw: bytes, started_s: float) -> byt
         found = find_store(store)
         if found is None:
             return None
-        # A longer deadline of the settings' file is honoured by who reads it, without a server.
+        # The settings file is not read here: its longer deadline counts only without a server.
         deadline_ms = float(os.environ.get(_DEADLINE_VARIABLE) or _DEADLINE_MS)
         wait_s = min(deadline_ms / 1000, CLIENT_WAIT_S) + _GRACE_S
         request = {"op": "hook", "agent": agent, "event": event, "started_s": started_s}
@@ -412,13 +412,13 @@ def ask_hook(agent: str, store: str | None, raw: bytes, started_s: float) -> byt
 
 
 def as_line(answer: Mapping[str, Any]) -> bytes:
-    """Return what a hook prints, b"" for nothing."""
+    """Return the line that a hook prints, b"" for none."""
     return json.dumps(answer).encode("ascii") + b"\n" if answer else b""
 
 
 def keep_standard_handles() -> None:
     """Put /dev/null where stdin, stdout or stderr is closed."""
-    # Else what is meant for the agent is written into the next file that is opened.
+    # Otherwise the next opened file would get the number 1, and the answer meant for the agent.
     for handle in range(3):
         try:
             os.fstat(handle)
@@ -439,7 +439,7 @@ def parse_options(arguments: Sequence[str]) -> tuple[str, str | None] | None:
 
 
 def read_event(handle: int, until_s: float) -> bytes:
-    """Return what an agent wrote to a pipe; nothing where that exceeds `MAX_EVENT_BYTES`."""
+    """Read a pipe to its end; return nothing if it exceeds `MAX_EVENT_BYTES`."""
     parts: list[bytes] = []
     size = 0
     end = _end_at(until_s) if sys.platform == "win32" else None  # it waits for sockets only

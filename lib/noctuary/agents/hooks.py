@@ -77,7 +77,7 @@ MAX_FIELD_CHARS = 4_096  # of a field besides the prompt; a longer one is no pat
 
 
 class HookEvent(NamedTuple):
-    """What noctuary uses of an event; "" for what is missing or of another type."""
+    """The fields of an event that noctuary uses; "" if missing or of another type."""
 
     name: str = ""
     session_id: str = ""
@@ -119,7 +119,7 @@ def _read_seconds(value: object) -> float | None:
 
 
 MIN_SIGNS = 4  # letters and digits of a prompt that is looked up, wide ones twice: not "ok", "yes"
-MAX_QUERY_CHARS = 4_000  # of a longer prompt its two ends, where people put what they want
+MAX_QUERY_CHARS = 4_000  # of a longer prompt its two ends, where people put their question
 MAX_PROMPT_CHARS = 200_000  # of a prompt that are looked at at all
 # Claude's names of prompts that no person wrote; those of /loop and of schedules, one did.
 MACHINE_SOURCES = frozenset({"system", "poll_event"})
@@ -129,7 +129,7 @@ _FIRST_WIDE = "\u2e80"
 
 
 def query_of(prompt: str, source: str = "") -> str | None:
-    """Return what to ask the store for a prompt; None where it is not worth asking."""
+    """Return the query for a prompt, or None if it is not worth a recall."""
     # Not worth it: a machine's message, a slash command, fewer than `MIN_SIGNS` signs. Blocks that
     # noctuary injected earlier are cut out.
     if source in MACHINE_SOURCES:
@@ -152,7 +152,7 @@ def query_of(prompt: str, source: str = "") -> str | None:
 
 
 class Failure(NamedTuple):
-    """What could not be done: a stable code, and a sentence with what to do."""
+    """A failed step: a stable code, and a sentence with the remedy."""
 
     code: str
     message: str
@@ -180,8 +180,8 @@ CONTEXT_TOKENS = {"claude": 10_000, "codex": 2_400}
 
 
 def handle(value: object, process: HookProcess) -> dict[str, Any]:
-    """Return what to print for an event, {} for nothing; never raises an `Exception`."""
-    # One encoding serves both agents, with nothing that could stop one: what both schemas have
+    """Return the JSON to print for an event, {} for nothing; never raises an `Exception`."""
+    # One form serves both agents and cannot block either: only fields of both schemas
     # (Claude's `SyncHookJSONOutput`; Codex's `*.command.output.schema.json`).
     event = parse_event(value)
     if not event.name:
@@ -190,7 +190,7 @@ def handle(value: object, process: HookProcess) -> dict[str, Any]:
     try:
         reply = _HANDLERS[event.name](event, process)
     except Exception as error:
-        # Whatever it is, the agent must go on; the counters and `noctuary doctor` say what it was.
+        # The agent must go on; the counters and `noctuary doctor` name the error.
         reply = Reply(failure=Failure("internal", f"{type(error).__name__} in the hook"))
     message = ""
     with suppress(Exception):
@@ -245,14 +245,14 @@ def _inject_new(
     asked: Mapping[str, Any],
     result: Answer,
 ) -> str:
-    """Return the block of what is new to the session, and remember it."""
+    """Return the block of memories that are new to the session, and remember them."""
     from noctuary.context.inject import distinct
     from noctuary.sources.injected import worth_injecting
 
     state = process.continue_session(event)
 
     def is_known(memory: Mapping[str, Any]) -> bool:
-        # What was said in this session is before the model, until it is compacted.
+        # Turns of this session are in the model's context until a compaction.
         is_said = bool(event.session_id) and memory.get("session_id") == event.session_id
         return state.knows(memory) or (is_said and not state.compactions)
 
@@ -291,7 +291,7 @@ def _make_block(
 
 
 def _on_session_start(event: HookEvent, process: HookProcess) -> Reply:
-    """Return what a compaction took from the model; prepare for the prompts to come."""
+    """Restore the memories that a compaction removed; otherwise only prepare."""
     if event.is_subagent:
         return SKIPPED
     if event.source != "compact":
@@ -349,7 +349,7 @@ _HANDLERS: Mapping[str, Callable[[HookEvent, HookProcess], Reply]] = {
 
 # The outside of an event, for a real process.
 
-MAX_DEADLINE_S = 20.0  # whatever the settings say: Claude drops what a prompt's hook says at 30
+MAX_DEADLINE_S = 20.0  # upper limit for the setting: Claude drops a prompt hook's output after 30
 _BEYOND_DEADLINE_S = LIFETIME_S - 0.25  # its life beyond a longer deadline
 _LAST_WORDS_S = 0.1  # how long counting may take when the time is up
 COLD_GRACE_S = 1.5  # for a cold process, which imports numpy: longer keeps a prompt waiting
@@ -359,7 +359,7 @@ _LOOK_S = 0.02  # for a writer of the turns, whose projects are looked up
 RETRY_S = 60.0  # between two starts: a server that cannot run is not tried with every prompt
 STAMP = f"{HOOKS}/server_started"
 
-Answer = Mapping[str, Any]  # what `RecallResult.to_json` gives
+Answer = Mapping[str, Any]  # as `RecallResult.to_json` returns it
 Memory = Mapping[str, Any]  # one of its memories
 
 
@@ -383,7 +383,7 @@ class HookProcess:
         self.wings: tuple[str, ...] = ()  # known with the settings
 
     def settings(self) -> HookSettings | Failure:
-        """Return the settings in force, or what is wrong with them."""
+        """Return the settings in force, or a failure that names their faults."""
         if self._settings is None:
             from noctuary.core.errors import ConfigError
             from noctuary.core.settings import Settings
@@ -399,7 +399,7 @@ class HookProcess:
         return self._settings
 
     def wing_of(self, folder: str) -> str:
-        """Return the wing of a folder: what the settings say, else what its turns have."""
+        """Return the wing of a folder: from the settings, otherwise from its turns."""
         from noctuary.core.store import StorePaths
         from noctuary.sources.projects import wing_in_settings, wing_of
 
@@ -418,7 +418,7 @@ class HookProcess:
 
     def recall(self, query: str, **asked: Any) -> Answer | Failure:
         """Return an answer from here: no server gave one."""
-        # At the deadline it is what there is: lexical, if the vectors have not been looked at.
+        # At the deadline recall returns what it has: lexical results, if vectors were not reached.
         # `COLD_GRACE_S` later it is a failure.
         until_s = self.until_s()
 
@@ -455,7 +455,7 @@ class HookProcess:
         return _in_time(fetch_here, self.until_s() + COLD_GRACE_S)
 
     def record_injection(self) -> None:
-        """Put hashes of what was injected on the store's record."""
+        """Record hashes of the injected memories in the store."""
         from noctuary.context.inject import record_block
 
         with suppress(Exception):
@@ -463,13 +463,13 @@ class HookProcess:
                 record_block(*self.unrecorded)
 
     def read_session(self, session_id: str) -> SessionState:
-        """Return what was injected into a session."""
+        """Return the memories injected into a session."""
         if self._home is None or not session_id:
             return SessionState()
         return read_session(session_file(self._home / SESSIONS, self.agent, session_id))
 
     def begin_session(self, event: HookEvent) -> None:
-        """Note that a session begins or goes on, and what its model knows from the one before."""
+        """Note that a session begins or is resumed; a fork starts with its parent's memories."""
         if event.session_id and not self.is_known(event.session_id):
             state = self._read_parent(event) if event.source == FORK else SessionState()
             self.write_session(event.session_id, state)
@@ -477,8 +477,8 @@ class HookProcess:
             note_resumed(home / SESSIONS, self.agent, event.transcript_path, event.session_id)
 
     def continue_session(self, event: HookEvent) -> SessionState:
-        """Return what was injected into a session; a fork has what its parent got."""
-        # Claude Code 2.1.197 tells a fork's start under its parent's id.
+        """Return the memories injected into a session, for a new fork those of its parent."""
+        # Claude Code 2.1.197 reports a fork's start under its parent's id.
         if self._home is None or not event.session_id or self.is_known(event.session_id):
             return self.read_session(event.session_id)
         return self._read_parent(event)
@@ -496,7 +496,7 @@ class HookProcess:
         return self.read_session(parent) if parent else SessionState()
 
     def write_session(self, session_id: str, state: SessionState) -> None:
-        """Remember what was injected into a session, if that is possible."""
+        """Write the state of a session, if that is possible."""
         if session_id and self._is_awaited() and (home := self._made_home()):
             write_session(session_file(home / SESSIONS, self.agent, session_id), state)
 
@@ -523,7 +523,7 @@ class HookProcess:
         return None if fault is None else Failure("journal", fault)
 
     def capture(self, transcript_path: str) -> Failure | None:
-        """Keep a transcript's new turns in a process of its own, which nobody waits for."""
+        """Copy a transcript's new turns in a background process."""
         try:
             if not stat.S_ISREG(Path(transcript_path).stat().st_mode):
                 return None
@@ -542,7 +542,7 @@ class HookProcess:
         self.start_server()
 
     def count(self, event: str, failure: Failure | None) -> bool:
-        """Count a call; True where the user is to be told of the failure now."""
+        """Count a call; return whether to tell the user of the failure now."""
         home = self._made_home() if self._is_awaited() else None
         code = None if failure is None else failure.code
         took_ms = (time.monotonic() - self._started_s) * 1000
@@ -590,7 +590,7 @@ class HookProcess:
         return time.monotonic() < self.give_up_s
 
     def _store_directory(self) -> str:
-        """Return which store the event is for, as far as that can be said without opening it."""
+        """Return the store directory that the event is for, without opening it."""
         try:
             found = find_store(self._store)
         except (OSError, ValueError, RuntimeError):
@@ -635,7 +635,7 @@ def fetch_memories(
 def visible_positions(
     reader: SnapshotReader, mask: Mask | None, memory_ids: Sequence[str]
 ) -> list[int]:
-    """Return where memories stand, and summaries all of whose memories may be seen."""
+    """Return positions of visible memories, and of summaries whose sources are all visible."""
     known = reader.positions_of(memory_ids)
     summaries = (reader.summaries.position_of(i) for i in memory_ids if i not in known)
     found = [p for p in (*known.values(), *summaries) if p is not None]
@@ -646,7 +646,7 @@ def visible_positions(
 
 
 def _in_time(work: Callable[[], Answer | Failure], until_s: float) -> Answer | Failure:
-    """Return what some work gives, or a failure where it takes too long: it is left behind then."""
+    """Run some work in a thread; return its result, or a failure at the deadline."""
     # One query is too little work for numpy's threads to share: docs/decisions/0005.
     for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
@@ -668,7 +668,7 @@ def _in_time(work: Callable[[], Answer | Failure], until_s: float) -> Answer | F
 
 
 def start_detached(module: str, arguments: Sequence[str]) -> bool:
-    """Run a module of noctuary in a session of its own; tell whether it was started."""
+    """Start a module of noctuary in the background; return whether it was started."""
     # Without the hook's pipes, so that the agent does not wait for it. A file `json.py` in the
     # agent's folder must not be imported (`-P`); a store may be named relative to it.
     import subprocess  # a prompt with a warm server starts nothing
@@ -686,15 +686,15 @@ def start_detached(module: str, arguments: Sequence[str]) -> bool:
         )
     except (OSError, ValueError, subprocess.SubprocessError):
         return False
-    process.returncode = 0  # else its `__del__` complains that nobody waits for it: that is meant
+    process.returncode = 0  # otherwise its `__del__` warns of a process that is still running
     return True
 
 
-CAPTURE = "Capture"  # counted beside the events: it ends long after its Stop hook did
+CAPTURE = "Capture"  # counted like an event: it ends long after its Stop hook
 
 
 def capture(agent: str, transcript_path: str, store: str | None = None) -> str | None:
-    """Keep what is new in a transcript; return what went wrong, or None. Never raises."""
+    """Copy a transcript's new turns; return the fault, or None. Never raises."""
     from noctuary.core.errors import SnapshotMissingError
     from noctuary.core.settings import Settings
     from noctuary.core.store import StorePaths, find_store
@@ -720,9 +720,9 @@ def capture(agent: str, transcript_path: str, store: str | None = None) -> str |
 
 
 def capture_journalled(home: Path, store: Path, settings: TranscriptSettings) -> dict[str, int]:
-    """Keep what is new in the transcripts that hooks named for a store; return counts."""
-    # Build side: the night's. It keeps what a Stop hook could not: a session that was compacted and
-    # never stopped, one whose store was locked. A transcript that is read already costs a look.
+    """Copy new turns of the transcripts in a store's journal; return counts."""
+    # Build side: for the night. It copies what a Stop hook could not: sessions that never stopped,
+    # or whose store was locked. A transcript that was already read costs one stat.
     from noctuary.core.store import StorePaths
     from noctuary.sources.ingest import capture_session
 
@@ -743,7 +743,7 @@ def answer_in_time(
     process = HookProcess(agent, store, environment_home(), started_s)
     threading.Thread(target=process.end_in_time, daemon=True).start()
     tell(answer(raw, process))
-    process.event_name = ""  # answered: what is left to do is no timeout of it
+    process.event_name = ""  # answered: the rest is no timeout
     process.record_injection()
 
 

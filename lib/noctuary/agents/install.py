@@ -47,7 +47,7 @@ class HookedEvent(NamedTuple):
 
 
 EVENTS = (
-    # Agents kill a prompt's hook after 30 s at the latest and drop what it said without a word.
+    # Agents kill a prompt's hook after 30 s at the latest and silently drop its output.
     HookedEvent(PROMPT, timeout_s=10),
     HookedEvent(SESSION_START, timeout_s=10, matcher="startup|resume|fork|clear|compact"),
     HookedEvent(PRE_COMPACT, timeout_s=5),
@@ -71,7 +71,7 @@ def _codex_entry(words: Sequence[str], event: HookedEvent) -> Settings:
 
 
 class Agent(NamedTuple):
-    """Where an agent keeps its settings, the form of its hooks, and what it lets us know."""
+    """Where an agent keeps its settings, and the form of its hooks."""
 
     # Its folder is `.NAME` in a project and in the user's home, which `variable` moves.
     variable: str
@@ -122,7 +122,7 @@ class SettingsPlace(NamedTuple):
 def find_place(
     agent: str, scope: str, folder: Path, environ: Mapping[str, str] | None = None
 ) -> SettingsPlace:
-    """Return the file that hooks of an agent and a scope stand in, for a project's folder."""
+    """Return an agent's settings file for hooks, of the user or of a project's folder."""
     if agent not in _AGENTS or scope not in SCOPES:
         raise ValueError(f"agent {agent!r}, scope {scope!r}: want one of {AGENTS}, of {SCOPES}")
     of_agent = _AGENTS[agent]
@@ -148,7 +148,7 @@ def _places(agents: Sequence[str], folder: Path) -> list[SettingsPlace]:
     return list(places.values())
 
 
-# The words that an entry runs: this program's, and how they are told from other programs'.
+# The command of an entry: this program's, and how to recognise it.
 
 _MODULES = ("noctuary", "noctuary.cli.entry", "noctuary.cli.main")
 _PYTHON = re.compile(r"python[\d.]*")
@@ -174,7 +174,7 @@ class HookCommand(NamedTuple):
 
 def find_program() -> tuple[str, ...]:
     """Return the words that start this noctuary from any directory."""
-    # The executable beside the running Python comes first: it stays when the user enters another
+    # The executable next to the running Python comes first: it stays when the user enters another
     # environment. A path, as agents that a desktop starts know nothing of a shell's PATH.
     beside = Path(sys.executable).absolute().with_name("noctuary")
     found = str(beside) if os.access(beside, os.X_OK) else shutil.which("noctuary")
@@ -250,7 +250,7 @@ def list_hooks(settings: Settings) -> list[tuple[str, HookCommand]]:
 def add_hooks(settings: Settings, wanted: Mapping[str, Settings]) -> Settings:
     """Return settings in which exactly the wanted entries (`hook_groups`) are noctuary's."""
     # An entry that is there stays in its place and is renewed: Codex remembers which hooks its user
-    # trusts by their places. A `HookInstallError` says what has another type.
+    # trusts by their places. A `HookInstallError` names a field of another type.
     events = _events(settings)
     _require("hooks", settings.get("hooks", {}), dict)
     for event in wanted:
@@ -262,7 +262,7 @@ def add_hooks(settings: Settings, wanted: Mapping[str, Settings]) -> Settings:
 
 
 def remove_hooks(settings: Settings) -> Settings:
-    """Return settings without noctuary's entries and without what these leave empty."""
+    """Remove noctuary's entries, and the lists and objects that become empty."""
     if not list_hooks(settings):
         return settings
     return {key: value for key, value in add_hooks(settings, {}).items() if key != "hooks" or value}
@@ -337,7 +337,7 @@ class SettingsFile(NamedTuple):
 
 
 def parse_settings(path: Path, text: str) -> Settings:
-    """Return the object of a text, or a `HookInstallError` that says what is wrong with it."""
+    """Parse a JSON object strictly; raise a `HookInstallError` that names the fault."""
     try:
         value: Any = parse_json(text, object_pairs_hook=_unique, parse_constant=_no_constant)
         json.dumps(value, allow_nan=False)  # 1e999 reads as infinite, which could not be written
@@ -377,7 +377,7 @@ def read_settings(
 
 def write_settings(before: SettingsFile, data: bytes | None) -> str | None:
     """Replace a settings file, None removes it; return where its old bytes are kept, if so."""
-    # They are kept beside it, once for every content. Permissions stay; a new file is its user's.
+    # The backup lies next to it, one per content. Permissions stay; a new file is private.
     path, raw = before.path, before.raw
     if _read(path) != raw:
         raise HookInstallError(f"{path} was just changed by another program: run the command again")
@@ -443,7 +443,7 @@ def _backup(path: Path, digest: str) -> Path:
 
 
 def replace_keeping(path: Path, data: bytes, mode: int) -> None:
-    """Replace a file; nobody may read it before it has the other's permissions."""
+    """Replace a file atomically; it has its final mode before it gets its name."""
     with replacement(path) as tmp:
         tmp.write_bytes(data)
         tmp.chmod(mode)
@@ -479,7 +479,7 @@ def receipts_path(home: Path, kind: str = HOOK_RECEIPTS) -> Path:
 
 
 def read_receipts(home: Path, kind: str = HOOK_RECEIPTS) -> dict[str, Receipt]:
-    """Return what was installed where, by the settings file; what is damaged is left out."""
+    """Return the receipts by settings file, without damaged ones."""
     found, _ = read_json(receipts_path(home, kind), _MAX_RECEIPT_BYTES)
     rows = read_rows(Receipt, found, "installs", formats.INSTALL_RECEIPTS.version)
     return {r.path: r for r in rows if kind != HOOK_RECEIPTS or r.agent in _AGENTS}
@@ -496,7 +496,7 @@ def _require_ours(home: Path, kind: str) -> None:
 
 
 def write_receipts(home: Path, receipts: Mapping[str, Receipt], kind: str = HOOK_RECEIPTS) -> bool:
-    """Replace the receipts and tell whether that worked; equal receipts give equal bytes."""
+    """Write the receipts; return whether that worked. Equal receipts give equal bytes."""
     rows = [receipts[path]._asdict() for path in sorted(receipts)]
     path = receipts_path(home, kind)
     return make_private(path.parent) and replace_json(
@@ -504,7 +504,7 @@ def write_receipts(home: Path, receipts: Mapping[str, Receipt], kind: str = HOOK
     )
 
 
-# One settings file brought to what is wanted, with its receipt: `put_in` and `take_out` for any
+# Changing one settings file, with its receipt: `put_in` and `take_out` for any
 # kind of entry, `install_hooks` and `uninstall_hooks` for hooks.
 
 
@@ -539,7 +539,7 @@ def install_hooks(
 
 
 def uninstall_hooks(place: SettingsPlace, *, home: Path, dry_run: bool = False) -> HookChange:
-    """Take the hooks out; where nobody changed the file in between, every byte is as before."""
+    """Remove the hooks; restore the old bytes if the file is unchanged since the installation."""
     before = read_settings(place.path)
     rest = remove_hooks(before.value)
     data = before.render(rest) if list_hooks(before.value) else None
@@ -589,7 +589,7 @@ def take_out(
     kind: str = HOOK_RECEIPTS,
     dry_run: bool = False,
 ) -> HookChange:
-    """Replace a settings file by what it was before, or by the rest of what it is now."""
+    """Restore a settings file, or write the rest that remains without noctuary's entries."""
     # A rest of None: the file has no entry of noctuary's. `is_empty`: it has nothing else.
     receipts = read_receipts(home, kind)
     receipt = receipts.pop(str(place.path), None)
@@ -614,7 +614,7 @@ def take_out(
 def _original(
     before: SettingsFile, receipt: Receipt | None, rest: bytes, *, is_empty: bool
 ) -> bytes | None:
-    """Return the bytes of before the entries, else the rest of what is there; None for none."""
+    """Return the bytes from before the installation, otherwise the rest; None deletes the file."""
     if receipt is not None and receipt.original == NO_FILE and is_empty:
         return None
     if receipt is not None and receipt.written == _hash(before.raw or b""):
@@ -626,7 +626,7 @@ def _original(
 
 
 def environment_notes(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """Return what the environment makes worth saying about hooks that other programs start."""
+    """Return notes about variables that the agent must have as well."""
     env = os.environ if environ is None else environ
     home = env.get("NOCTUARY_HOME", "").strip()
     if not home:
@@ -659,7 +659,7 @@ def _diff(place: SettingsPlace, before: SettingsFile, data: bytes | None) -> str
     return "\n".join(difflib.unified_diff(old, new, name, name, lineterm=""))
 
 
-# Where noctuary's hooks are installed and whether what stands there can run.
+# Where noctuary's hooks are installed, and whether they can run.
 
 PLUGIN_NAME = "noctuary"  # name of the plugin that `noctuary hooks plugin` writes
 
@@ -680,7 +680,7 @@ class PlaceState(NamedTuple):
     path: str
     state: str = ABSENT
     events: tuple[str, ...] = ()  # those that have an entry of noctuary's
-    store: str | None = None  # what the entries pass as --store
+    store: str | None = None  # --store of the entries
     message: str = ""  # a sentence for every state but "absent" and "installed"
 
 

@@ -80,7 +80,7 @@ class Workers:
         self.places = CapacityLimiter(at_once)
 
     async def run(self, work: Callable[[], T], what: str, report: Report | None = None) -> T:
-        """Do some work in a thread and return its result, or raise what it raises."""
+        """Run some work in a thread; return its result or raise its exception."""
         # Work that overruns cannot be stopped, only left behind: its task keeps its place, so that
         # a store that hangs ends in a clear "busy" (`OverdueError`) and not in a thousand threads.
         started, has_begun = time.monotonic(), threading.Event()
@@ -111,7 +111,7 @@ class Workers:
 
 
 # Tools and resources of the protocol. None writes to the memory store that is read, unless that is
-# noctuary's own: what a recall notes, and what is remembered, goes to noctuary's own files.
+# noctuary's own: what logs of recalls and remembered texts go to noctuary's own files.
 
 NAME = "noctuary"
 
@@ -125,7 +125,11 @@ trust the newer one. Use remember for what should be known in later sessions: on
 a secret. Recalled memories are stored already: do not store them again. Use forget only when the
 user asks for it, and show what would be forgotten before you confirm."""
 
-_EXPECTED = (NoctuaryError, ValueError, OSError)  # told in its own words; others are defects
+_EXPECTED = (
+    NoctuaryError,
+    ValueError,
+    OSError,
+)  # sent to the client as they are; others are defects
 
 _ID = Field(description="Id of a memory or a summary, as recall returns it.")
 _AS_OF = Field(
@@ -150,10 +154,10 @@ _WAIT_SHARE = 0.5  # of a call's time, for other writers
 
 
 class Tools:
-    """What a server answers; signatures and docstrings tell an agent how to ask."""
+    """The tools of a server; agents see these signatures and docstrings."""
 
     def __init__(self, view: View, timeout_s: float) -> None:
-        """Take what is seen, and the longest time of a recall."""
+        """Take a view, and the longest time of a recall."""
         self._view = view
         self._timeout_s = timeout_s
 
@@ -331,7 +335,7 @@ def _in_thread(
 
         return await answer(do)
 
-    # The SDK reads both: what a client may ask, and where the context goes.
+    # The SDK reads both for the input schema and for the place of the context.
     signature = inspect.signature(work, eval_str=True)
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=Progress)
     parameters = [*map(_blank_is_absent, signature.parameters.values()), context]
@@ -410,12 +414,12 @@ def run_stdio(view: View, timeout_s: float) -> None:
 def run_http(
     view: View, timeout_s: float, listener: socket.socket, token: bytes, ready: Callable[[], None]
 ) -> None:
-    """Answer at a listening socket whoever sends the token, until a signal ends it."""
+    """Serve requests that carry the token on a listening socket, until a signal."""
     import uvicorn  # of the SDK; stdio needs none
 
     from noctuary.agents.mcp_http import BoundedProtocol, Guard, is_loopback
 
-    # Every request stands for itself: a client notices no restart, and none can fill up sessions.
+    # Stateless: a client notices no restart, and none can fill up sessions.
     app = _prepare(view, timeout_s).streamable_http_app(
         stateless_http=True,
         # `Guard` judges all paths, by one rule.
@@ -428,7 +432,7 @@ def run_http(
         log_config=None, access_log=False, server_header=False, proxy_headers=False, ws="none",
         timeout_graceful_shutdown=_HTTP_GOODBYE_S,
     )  # fmt: skip
-    ready()  # the socket listens: who connects now is answered in a moment
+    ready()  # the socket listens already: early clients only wait
     uvicorn.Server(config).run([listener])
     _end_threads()
 
@@ -456,7 +460,7 @@ def _end_threads() -> None:
 
 
 def _warm_up(view: View) -> None:
-    """Open snapshot and encoder while the client is still greeting; what fails, a call will say."""
+    """Open snapshot and encoder during the handshake; a later call reports failures."""
     from noctuary.agents.server import warm_up
 
     with suppress(NoctuaryError, OSError):

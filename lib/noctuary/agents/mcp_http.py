@@ -1,4 +1,4 @@
-"""MCP over HTTP: who may ask, and how long a client may take to send, and to read."""
+"""MCP over HTTP: access control, and time limits for slow clients."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class BoundedProtocol(H11Protocol):
     _reading: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for a first request; where there are too many, who waits longest has to go."""
+        """Limit the wait for a first request; beyond `MAX_CONNECTIONS` drop the most silent."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=0)  # `pause_writing` whenever an answer is unread
         self._arrival = self.loop.call_later(REQUEST_DEADLINE_S, transport.abort)
@@ -56,7 +56,7 @@ class BoundedProtocol(H11Protocol):
         return math.inf if silence is None else silence.when()
 
     def handle_events(self) -> None:
-        """Handle what has arrived, and limit the time for the rest of a request."""
+        """Handle received bytes, and limit the time for the rest of a request."""
         super().handle_events()
         state = self.conn.their_state
         if state is h11.SEND_BODY or (state is h11.IDLE and self.conn.trailing_data[0]):
@@ -92,7 +92,7 @@ MAX_BODY_BYTES = 4 << 20  # the SDK refuses longer ones (413)
 MAX_HELD_BYTES = 64 << 20  # bodies of all requests that are at work or still arrive
 
 TOKEN_FILE = "mcp_token"  # below the home
-MIN_TOKEN_CHARS = 32  # of 64 signs each: nobody guesses it
+MIN_TOKEN_CHARS = 32  # of 64 signs each: cannot be guessed
 _LOCAL_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -104,7 +104,7 @@ class Guard:
     """Lets nothing pass but requests with the token, for this machine's own names."""
 
     def __init__(self, app: ASGIApp, token: bytes, *, is_local: bool) -> None:
-        """Take what answers, the token, and whether only this machine can reach it."""
+        """Take the app, the token, and whether the address is loopback."""
         self._app = app
         self._token = token
         self._is_local = is_local
@@ -142,7 +142,7 @@ class Guard:
         """Return why a request is refused: the sentence, its status, and headers."""
         headers = Headers(scope=scope)
         # DNS rebinding: a page's own name that leads to this machine. Beyond it, names are not
-        # known, and the token is what no page has.
+        # known, and a page cannot have the token.
         if self._is_local and _name_of(f"//{headers.get('host', '')}") not in _LOCAL_NAMES:
             return "this server answers at 127.0.0.1 and localhost only", 421, {}
         if "origin" in headers and _name_of(headers["origin"]) not in _LOCAL_NAMES:
@@ -188,7 +188,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def read_token(path: Path, *, may_make: bool) -> bytes:
-    """Return the token of a file that nobody else can read; without a file, a new one."""
+    """Return the token of a private file, or write a new one if there is none."""
     if may_make:
         make_directory(path.parent)
         with suppress(FileExistsError):

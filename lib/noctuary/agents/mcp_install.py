@@ -55,14 +55,14 @@ def _opencode(words: Sequence[str]) -> Settings:
 class Client(NamedTuple):
     """One agent that starts MCP servers."""
 
-    # The user's file: below what the variable names, else below the folder.
+    # The user's file: below the variable's folder, otherwise below `folder`.
     variable: str
     folder: str
     files: tuple[str, ...]  # the first that exists, else the first
     project: str  # the file in a project, "" for none
     key: str  # of the object with the servers
     entry: Callable[[Sequence[str]], Settings]
-    variables: str = "env"  # what the entry calls the environment variables of the server
+    variables: str = "env"  # key of the server's environment variables
 
 
 _APPROVE = "Claude Code asks before it starts a project's server: approve it in the next session"
@@ -100,7 +100,7 @@ CLIENTS: Mapping[str, Client] = {
 
 
 def find_place(agent: str, scope: str, folder: Path) -> SettingsPlace:
-    """Return the file that an agent's MCP servers of a scope stand in, for a project's folder."""
+    """Return an agent's settings file for MCP servers, of the user or of a project's folder."""
     if agent not in CLIENTS or scope not in SCOPES:
         raise ValueError(f"agent {agent!r}, scope {scope!r}: want one of {[*CLIENTS]}, {SCOPES}")
     client = CLIENTS[agent]
@@ -125,7 +125,7 @@ def find_used() -> list[str]:
     ]
 
 
-# `install_server` and `uninstall_server`: one agent's file brought to what is wanted.
+# `install_server` and `uninstall_server`: changing one agent's file.
 
 
 def install_server(
@@ -145,7 +145,7 @@ def install_server(
             f'{place.path} has an MCP server "{NAME}" that noctuary did not write: rename or '
             "remove it first; nothing was changed"
         )
-    if isinstance(had, dict):  # with what its owner added
+    if isinstance(had, dict):  # keep the owner's additions
         known, own = cast("Settings", had), form.variables
         if own in wanted and isinstance(known.get(own), dict):
             wanted[own] = {**known[own], **wanted[own]}
@@ -170,7 +170,7 @@ def is_installed(place: SettingsPlace) -> bool:
 
 
 def uninstall_server(place: SettingsPlace, *, home: Path, dry_run: bool = False) -> HookChange:
-    """Take the server out; where nobody changed the file in between, every byte is as before."""
+    """Remove the server; restore the old bytes if the file is unchanged since the installation."""
     before, key = _read(place), CLIENTS[place.agent].key
     servers = _servers(before, key)
     rest: bytes | None = None
@@ -193,7 +193,7 @@ def installed_places(home: Path) -> list[SettingsPlace]:
 
 
 def snippet(agent: str, words: Sequence[str], environ: Mapping[str, str] | None = None) -> str:
-    """Return what a person pastes into an agent's file that noctuary cannot edit."""
+    """Return the text to paste into a file that noctuary cannot edit."""
     entry = _entry(agent, words, environ)
     if agent == "codex":
         return _toml_table(entry)
@@ -201,7 +201,7 @@ def snippet(agent: str, words: Sequence[str], environ: Mapping[str, str] | None 
 
 
 def find_environment(home: Path) -> dict[str, str]:
-    """Return the variables that a server needs to find what this process does."""
+    """Return the variables that make a server find the same home and settings."""
     # Agents pass on few of their own: HOME, PATH and the like.
     names = ("NOCTUARY_HOME", "NOCTUARY_CONFIG")
     found = {n: value for n in names if (value := os.environ.get(n, "").strip())}
@@ -249,7 +249,7 @@ def _edited(
     with suppress(HookInstallError, KeyError, TypeError, ValueError):
         edited = _edit_toml((before.raw or b"").decode("utf-8"), entry)
         reads = _parse_toml(place.path, edited)
-    # Whatever the text looks like: it must read as what is wanted, or it is not written.
+    # The edited text must parse to the wanted value, or it is not written.
     if not is_same_json(reads, after):
         raise HookInstallError(
             f"{place.path} is written in a way that noctuary cannot edit: change its server "
@@ -258,7 +258,7 @@ def _edited(
     return edited.encode("utf-8")
 
 
-# TOML, of Codex: a new table stands at the end, where it changes the meaning of nothing before it.
+# TOML, of Codex: a new table goes to the end, where it cannot change earlier keys.
 
 _OWN_HEADER = re.compile(rf'(?m)^[ \t]*\[mcp_servers\.[\'"]?{NAME}\b[^\r\n]*?\][ \t]*(?:\r?\n)?')
 

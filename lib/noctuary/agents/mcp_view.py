@@ -55,13 +55,13 @@ ITEM_URI = "memory://item/{id}"
 CLUSTER_URI = "memory://cluster/{id}"
 CONCEPT_URI = "memory://concept/{name}"
 
-FACETS = ("wing", "room", "category")  # what a recall may be narrowed to
+FACETS = ("wing", "room", "category")  # the filters of a recall
 MAX_MEMORIES = 50  # of one recall: agents cut what a tool returns beyond some 25,000 tokens
 MAX_CONTENT_CHARS = 4_000  # of one memory in a list: one pasted file must not displace all others
 MAX_CONTEXT_TOKENS = 20_000  # of one context, as of a recall
-DEADLINE_SHARE = 0.8  # of the time limit, so that what there is by then still arrives in time
+DEADLINE_SHARE = 0.8  # of the time limit, so that a partial answer still arrives in time
 _NEAR_SHOWN = 3  # similar values offered where one is unknown
-_SCORE_DIGITS = 6  # decimals of a number that is sent; more cost tokens and tell nothing
+_SCORE_DIGITS = 6  # decimals of numbers in answers; more would only cost tokens
 
 # First in every answer with texts of memories: a night knows it in a transcript by this field.
 ORIGIN = {"origin": TAG}
@@ -108,16 +108,16 @@ class AskedWronglyError(NoctuaryError, ValueError):
 
 
 class Seen(NamedTuple):
-    """A pinned snapshot, and what of it may be seen."""
+    """A pinned snapshot, and the mask of visible memories."""
 
     recaller: Recaller
     allowed: Mask  # which memories, shape (n,)
-    user: str | None  # whose they are besides those of nobody
-    wing: str | None  # of which alone they are
+    user: str | None  # shows this user's memories besides unowned ones
+    wing: str | None  # shows this wing only
     warnings: tuple[RecallWarning, ...]
 
     def position_of(self, item_id: str) -> int | None:
-        """Return where a memory or a summary stands; None where it may not be seen."""
+        """Return the position of a memory or summary, or None if it is not visible."""
         if not _is_text(item_id):
             return None
         reader = self.recaller.reader
@@ -141,7 +141,7 @@ class Seen(NamedTuple):
         return found[0] if found and (len(found) == 1 or item_id in rows) else None
 
     def find(self, item_id: str) -> int:
-        """Return where a memory or a summary stands, or raise an `UnknownItemError`."""
+        """Return the position of a memory or summary, or raise an `UnknownItemError`."""
         position = self.position_of(item_id)
         if position is None:
             raise UnknownItemError(
@@ -152,8 +152,7 @@ class Seen(NamedTuple):
 
     def unknown_facets(self, asked: Mapping[str, str | None]) -> list[RecallWarning]:
         """Return a warning for every value that no visible memory has, with similar ones."""
-        # Recall's own warnings judge and suggest by the whole snapshot: they would tell that others
-        # have a wing of this name, and what their wings are called.
+        # Recall's own warnings look at the whole snapshot: they would reveal wings of other users.
         warnings: list[RecallWarning] = []
         for facet, wanted in asked.items():
             values = {} if wanted is None else self.count_by(facet)
@@ -218,7 +217,7 @@ class View:
 
     @contextmanager
     def open(self) -> Generator[Seen]:
-        """Pin what serves now, for one call; a `StoreError` says that nothing can be read."""
+        """Pin the serving snapshot for one call; raise a `StoreError` if it cannot be read."""
         recaller, warnings = find_serving(self.store())
         reader = recaller.reader
         scope = Scope(wing=self.wing, user=self.user)
@@ -258,7 +257,7 @@ def _is_text(name: str) -> bool:
     return True
 
 
-# What a view's agent remembers: in the own store, under the view's user and wing.
+# Remembering: in the own store, under the view's user and wing.
 
 
 def remember_in_view(
@@ -291,7 +290,7 @@ def remember_in_view(
     }
 
 
-# What a view's agent forgets: what the view shows, by a plan that a person has seen.
+# Forgetting visible memories, by a plan that a person has seen.
 
 _TOKEN_CHARS = 16
 
@@ -308,7 +307,7 @@ def forget_in_view(view: View, ids: Sequence[MemoryId], token: str | None) -> Fi
 
     plan = plan_forget(view.store(), ids=ids, may_forget=may_forget)
     records = [memory.record for memory in plan.memories]
-    # The texts are what was agreed to: edited meanwhile, they are another plan.
+    # The user agreed to these texts: an edited memory makes another plan.
     own = hash_json([[one.memory_id, one.content] for one in records])[:_TOKEN_CHARS]
     told: Fields = {}
     if not records:
@@ -343,7 +342,7 @@ def forget_in_view(view: View, ids: Sequence[MemoryId], token: str | None) -> Fi
     }  # fmt: skip
 
 
-# What is connected with a memory or with a concept, inside a view.
+# Connections of a memory or of a concept, inside a view.
 
 SUPERSEDES = "supersedes"
 SUPERSEDED_BY = "superseded_by"
@@ -361,7 +360,7 @@ class Joined(NamedTuple):
 
 
 def relate(seen: Seen, item_id: str | None, concept: str | None, limit: int) -> Fields:
-    """Return what is connected with a memory or summary, or with a concept: one of the two."""
+    """Return the connections of a memory or summary, or of a concept: give one of the two."""
     if (item_id is None) == (concept is None):
         raise AskedWronglyError("give either the id of a memory or a concept, not both or neither")
     with seen.graph() as (source, book):
@@ -393,7 +392,7 @@ def _around_memory(
             "relation": joined.relation,
             "direction": "out" if joined.outward else "in",
             "line": evidence_line(contents[joined.position], -1, -1)[0],
-            # Shared out over all memories about the concept: it would tell how many others have.
+            # Divided by all memories of the concept: it would reveal how many are hidden.
             "weight": None if source.hides else joined.weight,
             "concept": book.shown(joined.concept) if joined.concept >= 0 else None,
         }
@@ -474,7 +473,7 @@ CONCEPTS_SHOWN = 12  # of a memory: its own come before those that it only menti
 
 
 def read_item(seen: Seen, item_id: str) -> Fields:
-    """Return a memory or a summary in full, with what is known about it."""
+    """Return a memory or summary in full, with concepts, replacement and summary."""
     reader = seen.recaller.reader
     ends = {"snapshot_id": seen.recaller.snapshot_id}
     if seen.position_of(item_id) is None and (live := seen.live_memory(item_id)) is not None:
@@ -543,7 +542,7 @@ def live_fields(reader: SnapshotReader, record: MemoryRecord) -> Fields:
 
 
 def _standing(seen: Seen, position: int) -> Fields:
-    """Return what replaces, hides or summarises a memory, as far as it may be seen."""
+    """Return the visible replacement, older versions and summary of a memory."""
     reader, allowed = seen.recaller.reader, seen.allowed
 
     def visible_ends(column: str, other: str) -> list[int]:
@@ -569,7 +568,7 @@ def _standing(seen: Seen, position: int) -> Fields:
 
 
 def read_state(view: View) -> Fields:
-    """Return the state of the store; what is wrong with it is a warning."""
+    """Return the state of the store; faults are warnings."""
     whose = {"version": __version__, "user": view.user, "wing": view.wing}
     try:
         with view.open() as seen:
@@ -646,7 +645,7 @@ def recall_in_view(
     unknown: list[RecallWarning] = []
     try:
         store = view.store()
-        # Only where a call names a facet: the view's own wing may be one that nobody has yet.
+        # Only if the call names a facet: the view's own wing may still be empty.
         if any(value is not None for value in facets.values()):
             with view.open() as seen:
                 unknown = seen.unknown_facets(facets)
@@ -693,7 +692,7 @@ def explain_in_view(view: View, query: str, item_id: str, k: int, **facets: Any)
         inputs = recaller.inputs_now(view.user).with_store(settings)
         asked = Query(query, k, used.profile, used.used, scope, dry_run=True)
         found = explain_memory(recaller, asked, item_id, inputs)
-        # Of the store's own rows it said what this view may see; else hidden is like not there.
+        # Live rows were already filtered by scope; otherwise a hidden memory is unknown.
         position = seen.find(item_id) if "live" not in found.facts else None
         shown = {} if position is None else recaller.reader.public_ids([position])
         warnings = [w.to_json() for w in (*seen.warnings, *bad_settings, *found.warnings)]

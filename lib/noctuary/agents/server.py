@@ -52,7 +52,7 @@ _ENVELOPE = frozenset({"noctuary", "op", "version", "settings", "store", "give_u
 
 
 def warm_up(store: Path) -> None:
-    """Open snapshot and encoder before the first client asks; what fails, a recall will say."""
+    """Open snapshot and encoder before the first request; a recall reports failures."""
     recall("warm up", 1, store=store, dry_run=True)
     with suppress(StoreError, EncoderError, OSError):
         recaller = find_serving(store)[0]
@@ -90,7 +90,7 @@ def answer_request(store: Path, request: Mapping[str, Any]) -> dict[str, Any] | 
 def _answer_event(
     store: Path, request: Mapping[str, Any], left_ms: float
 ) -> dict[str, Any] | Refusal:
-    """Return what a hook prints for its event; what it keeps between events is kept from here."""
+    """Return the output of a hook; its state between events is written by this process."""
     agent, started_s = request.get("agent"), request.get("started_s")
     if agent not in AGENTS or not isinstance(started_s, int | float):
         return Refusal("malformed", "expected an agent and when its hook started")
@@ -120,7 +120,7 @@ class _ServedHook(HookProcess):
 
 
 def _not_for_us(store: Path, request: Mapping[str, Any]) -> Refusal | None:
-    """Refuse what would be answered differently by the client's own process."""
+    """Refuse requests that the client's own process would answer differently."""
     if request.get("version") != __version__:
         return Refusal(
             "version",
@@ -141,7 +141,7 @@ def _not_for_us(store: Path, request: Mapping[str, Any]) -> Refusal | None:
 
 
 def _arguments(request: Mapping[str, Any], left_ms: float) -> dict[str, Any]:
-    """Return the arguments of `recall`, or raise a `ValueError` for what is none of them."""
+    """Return the arguments of `recall`; raise a `ValueError` for unknown ones."""
     asked = {name: value for name, value in request.items() if name not in _ENVELOPE}
     wrong = [
         name
@@ -158,7 +158,7 @@ def _arguments(request: Mapping[str, Any], left_ms: float) -> dict[str, Any]:
 
 
 # The server: a thread reads each connection, and a whole request takes one of a few turns, so that
-# who is silent or reads slowly holds nothing that the others need.
+# silent and slow clients hold nothing that the others need.
 
 DEFAULT_CLIENTS = 8  # answered at once: more than the cores only shares them out
 MAX_CONNECTIONS = 256  # open at once, the silent ones too; others are refused
@@ -182,7 +182,7 @@ class Server:
         clients: int = DEFAULT_CLIENTS,
         owner: int | None = None,
     ) -> None:
-        """Listen to nobody yet."""
+        """Set up without listening yet."""
         # `answer` and `describe` (for a ping) run in several threads. After `idle_s` without a
         # request it stops, 0 never; beyond `clients` at once, others are refused ("busy").
         if not hasattr(os, "geteuid"):
@@ -212,7 +212,7 @@ class Server:
     ) -> str:
         """Listen and answer; return why it ended: "stopped", "idle" or "socket_gone"."""
         # `prepare` is called with the store's place taken, `ready` once clients are answered; a
-        # `StoreLockedError` names another server, a `StoreError` what is wrong with the socket.
+        # `StoreLockedError` names another server, a `StoreError` a fault of the socket.
         with _claimed(self.place, self._store) as listener:
             own = self.place.socket.stat().st_ino
             prepare()
@@ -222,7 +222,7 @@ class Server:
             self.place.socket.unlink(missing_ok=True)
             listener.setblocking(False)
             while self._accept(listener):
-                pass  # who has connected already is answered
+                pass  # answer clients that have already connected
             with self._state:
                 self._state.wait_for(lambda: not self._open, REQUEST_DEADLINE_S)
         return reason
@@ -272,7 +272,7 @@ class Server:
         return True
 
     def _close(self, held_bytes: int) -> None:
-        """Count a connection as gone, with what it held."""
+        """Release a connection and the bytes it held."""
         with self._state:
             self._open -= 1
             self._held_bytes -= held_bytes
@@ -292,14 +292,14 @@ class Server:
             return True
 
         try:
-            # Without an answer the client has gone or does not read: nobody is left to tell.
+            # If sending fails the client is gone: there is no one to report to.
             with suppress(OSError, ValueError), connection:
                 self._exchange(connection, may_hold)
         finally:
             self._close(held_bytes)
 
     def _exchange(self, connection: socket.socket, may_hold: Callable[[int], bool]) -> None:
-        """Read one request, and send what answers it; without a turn once that is made."""
+        """Read one request and send its answer; the turn is released before sending."""
         until = time.monotonic() + REQUEST_DEADLINE_S
         line = self._read(connection, may_hold)
         if isinstance(line, Refusal):
@@ -383,7 +383,7 @@ def find_place(store: str | Path, environ: Mapping[str, str] | None = None) -> P
 
 
 def read_fallback(place: Place) -> Fallback | None:
-    """Return what a client noted last (`note_fallback`); None if nothing can be read."""
+    """Return the last note of a client (`note_fallback`), or None."""
     return read_row(Fallback, read_json(place.fallback, MAX_REQUEST_BYTES)[0])
 
 
@@ -400,7 +400,7 @@ def _claimed(place: Place, store: Path) -> Generator[socket.socket]:
         try:
             place.socket.unlink(missing_ok=True)
             listener.bind(str(place.socket))
-            # The directory lets nobody else in meanwhile.
+            # The directory is private meanwhile.
             place.socket.chmod(0o600)
             listener.listen(MAX_CONNECTIONS)
         except OSError as error:

@@ -38,7 +38,7 @@ SESSIONS = f"{HOOKS}/sessions"
 
 
 def make_private(directory: Path) -> bool:
-    """Make a directory that only this user may enter; tell whether there is one now."""
+    """Make a private directory; return whether it exists now."""
     try:
         if not directory.is_dir():
             # Once per home: importing it takes longer than a hook may.
@@ -51,7 +51,7 @@ def make_private(directory: Path) -> bool:
 
 
 def read_json(path: Path, max_bytes: int) -> tuple[Any, str | None]:
-    """Return what a file holds, None where there is none, and why it could not be read."""
+    """Return the value of a JSON file (None if missing), and the fault if it is unreadable."""
     try:
         handle = os.open(path, os.O_RDONLY | _SAFELY)
         with os.fdopen(handle, "rb") as file:
@@ -66,7 +66,7 @@ def read_json(path: Path, max_bytes: int) -> tuple[Any, str | None]:
 
 
 def replace_json(path: Path, value: Any) -> bool:
-    """Replace a file by a value, readable by this user only; tell whether that worked."""
+    """Replace a private JSON file; return whether that worked."""
     # A server's threads may write the same file at the same moment.
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.{os.getpid()}.tmp")
     try:
@@ -127,7 +127,7 @@ def _types_of(kind: type[Any]) -> dict[str, tuple[tuple[Any, ...], bool]]:
 
 # How the hooks fared: calls, failures and times of every agent and event, in one small file.
 
-# Upper bounds of the histogram's buckets; one more takes what is slower.
+# Upper bounds of the histogram's buckets; one more takes slower calls.
 BUCKETS_MS = (
     10, 20, 30, 50, 75, 100, 125, 150, 175, 200, 225, 250, 275, 300, 350, 400, 500, 750, 1_000,
     1_500, 2_000, 3_000, 5_000,
@@ -182,7 +182,7 @@ class Counters(NamedTuple):
 
 
 def read_counters(path: Path) -> Counters:
-    """Return what the hooks counted; a missing file is no fault."""
+    """Read the counters; a missing file is no fault."""
     found, fault = read_json(path, _MAX_BYTES)
     if fault is not None or found is None:
         return Counters(fault=fault)
@@ -207,7 +207,7 @@ def note_call(
     may_tell: bool = True,
     is_cut: bool = False,
 ) -> bool:
-    """Count one call and say whether the user should be told of an outage now."""
+    """Count one call; return whether to tell the user of an outage now."""
     # Once per outage and code, where an event's answer can hold a message (`may_tell`); never where
     # the file cannot be written, so that nobody is told twice.
     lock = _lock(path.with_suffix(".lock"))
@@ -274,7 +274,7 @@ def _lock(path: Path) -> int | None:
 
 
 # The journal: one JSON line per compaction, stop and end of a session. A PreCompact hook can do no
-# more in time: what the conversation held up to that byte is kept later, from the transcript.
+# more in time: the transcript up to that byte is read later.
 
 MAX_BYTES = 4_000_000  # then the journal is put aside (`journal.1.jsonl`): some 15,000 lines
 
@@ -282,7 +282,7 @@ _MAX_READ_BYTES = 4 * MAX_BYTES
 
 
 class JournalEntry(NamedTuple):
-    """One line; "" for what is not known."""
+    """One line; "" for unknown fields."""
 
     at_us: int  # microseconds since the epoch
     agent: str
@@ -296,7 +296,7 @@ class JournalEntry(NamedTuple):
 
 
 def append_entry(path: Path, entry: JournalEntry) -> str | None:
-    """Append one line, in a directory that exists; return what went wrong, or None."""
+    """Append one line in an existing directory; return the fault, or None."""
     line = json.dumps(entry._asdict(), separators=(",", ":")).encode("ascii") + b"\n"
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | _SAFELY | _NO_LINK
     try:
@@ -338,7 +338,7 @@ def transcripts_in(path: Path, store: Path) -> tuple[str, ...]:
 
 
 def _put_aside(path: Path, handle: int) -> bool:
-    """Rename a journal that is full; tell whether another one is in its place now."""
+    """Rename a full journal; return whether another one took its place."""
     try:
         take_lock(handle)
         if not os.path.samestat(path.stat(), os.fstat(handle)):
@@ -354,7 +354,7 @@ def _aside(path: Path) -> Path:
 
 
 # What was injected into a session: ids, hashes and scores, in one small file per session. Of two
-# hooks that end at the same moment the later one's counts; what that loses is injected once more.
+# hooks that end at the same moment the later one wins; the other's memories are injected again.
 
 MAX_INJECTED = 500  # remembered per session, first out first; every prompt reads some 60 bytes each
 KEPT_DAYS = 30  # after a session's last injection; agents keep transcripts as long
@@ -394,12 +394,12 @@ class SessionState(NamedTuple):
 
     def compacted(self) -> SessionState:
         """Return the state after a compaction: nothing injected is before the agent any more."""
-        # What PreCompact and SessionStart both tell of is counted once, by SessionStart.
+        # PreCompact and SessionStart both report a compaction; SessionStart counts it.
         gone = tuple(i._replace(in_context=False) for i in self.injected)
         return SessionState(gone, self.compactions + 1)
 
     def best_first(self) -> tuple[Injected, ...]:
-        """Return what was injected, by falling score; of equal ones the later first."""
+        """Return injected memories by falling score; of equal ones the later first."""
         return tuple(sorted(reversed(self.injected), key=lambda i: -i.score))
 
 
@@ -416,7 +416,7 @@ def key_of(memory: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def session_file(directory: Path, agent: str, session_id: str) -> Path:
-    """Return the file of a session; its name tells nothing about it."""
+    """Return the file of a session; its name is a hash."""
     name = _hash(f"{agent}\0{session_id}")[:_NAME_CHARS]
     return directory / f"{name}.json"
 
@@ -428,7 +428,7 @@ def _hash(text: str) -> str:
 
 
 def read_session(path: Path) -> SessionState:
-    """Return what is remembered of a session; nothing where the file is missing or damaged."""
+    """Read the state of a session; an empty one if the file is missing or damaged."""
     found, _ = read_json(path, _MAX_BYTES)
     injected = read_rows(Injected, found, "injected", _FORMAT)[-MAX_INJECTED:]
     compactions = found.get("compactions") if isinstance(found, dict) else 0
@@ -436,7 +436,7 @@ def read_session(path: Path) -> SessionState:
     return SessionState(tuple(injected), count)
 
 
-# Which session a fork comes from. It has its parent's lines and so what was injected into it.
+# Which session a fork comes from: its context holds the parent's injected memories.
 
 _RESUMED = "resumed.json"
 _RESUMED_FOR_S = 86_400.0  # how long after a session was resumed a fork of it may ask first
@@ -482,7 +482,7 @@ def find_parent(
 
 
 def write_session(path: Path, state: SessionState) -> bool:
-    """Replace the file of a session; tell whether that worked."""
+    """Write the file of a session; return whether that worked."""
     value = {"version": _FORMAT, "compactions": state.compactions, "injected": state.injected}
     return make_private(path.parent) and replace_json(path, value)
 

@@ -32,7 +32,7 @@ from noctuary.text.marks import (
 if TYPE_CHECKING:
     from noctuary.recall.result import RecallResult
 
-# Of a block: agents cut what a hook prints beyond 8,000 to 10,000. The last memories are left out.
+# Of a block: agents cut a hook's output beyond 8,000 to 10,000. The last memories are left out.
 MAX_BLOCK_CHARS = 7_500
 
 _FRAME_UNITS = injected.FRAME_CHARS - injected.COUNT_CHARS  # without the number of memories
@@ -102,7 +102,7 @@ def make_block(
 
 
 def record_block(store: Any, memories: Sequence[Mapping[str, Any]], query: str) -> str | None:
-    """Record hashes of a block's memories and of its question; return what went wrong, or None."""
+    """Record hashes of a block's memories and question; return the fault, or None."""
     wordings = wordings_of(memories, query)
     if not wordings:
         return None
@@ -182,7 +182,7 @@ def _asking() -> frozenset[str]:
 
 
 def _say_the_same(one: _Said, other: _Said) -> bool:
-    """Say whether two texts are equal but for their wording, as far as words can tell."""
+    """Return whether two texts state the same, judged by their words."""
     if one.text == other.text or words_of(one.text) == words_of(other.text) != []:
         return True
     shared, most = len(one.words & other.words), max(len(one.words), len(other.words))
@@ -223,7 +223,7 @@ def _named_in(text: str) -> tuple[frozenset[str], str]:
 
 
 def wordings_of(memories: Sequence[Mapping[str, Any]], query: str) -> list[InjectedWording]:
-    """Return what is recorded of the memories of one block and of the question behind it.
+    """Return the rows recorded for the memories and the question of one block.
 
     Of a turn also what follows its speaker's name: who quotes it leaves the name out. The question
     where a turn was found, which may be the same question asked before, and as a `LOOKUP` where it

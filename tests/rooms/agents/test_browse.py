@@ -263,15 +263,15 @@ def test_who_does_not_know_the_link_learns_nothing(dense_store: Store, start: St
 
 
 REFUSED: dict[str, dict[str, str]] = {
-    "a rebound name": {"Host": "evil.example:{port}"},
-    "a name that begins like ours": {"Host": "localhost.evil.example:{port}"},
-    "another port's name": {"Host": "127.0.0.1:1"},
-    "no name": {"Host": ""},
-    "a foreign page": {"Origin": "http://evil.example"},
-    "a page of another local port": {"Origin": "http://127.0.0.1:8888"},
-    "a sandboxed page": {"Origin": "null"},
-    "a script of a foreign page": {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Dest": "script"},
-    "a frame of a local page": {"Sec_Fetch_Site": "same-site", "Sec_Fetch_Dest": "iframe"},
+    "a-rebound-name": {"Host": "evil.example:{port}"},
+    "a-name-that-begins-like-ours": {"Host": "localhost.evil.example:{port}"},
+    "another-port's-name": {"Host": "127.0.0.1:1"},
+    "no-name": {"Host": ""},
+    "a-foreign-page": {"Origin": "http://evil.example"},
+    "a-page-of-another-local-port": {"Origin": "http://127.0.0.1:8888"},
+    "a-sandboxed-page": {"Origin": "null"},
+    "a-script-of-a-foreign-page": {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Dest": "script"},
+    "a-frame-of-a-local-page": {"Sec_Fetch_Site": "same-site", "Sec_Fetch_Dest": "iframe"},
 }
 
 
@@ -309,21 +309,21 @@ def test_only_get_is_answered(dense_store: Store, start: Start, method: str) -> 
 
 
 WRONG: dict[str, tuple[str, dict[str, Any], int, str]] = {
-    "a long question": ("recall", {"q": "x" * (MAX_CHARS + 1)}, 400, "at most 1,000"),
-    "a long id": ("item", {"id": "x" * (MAX_CHARS + 1)}, 400, "at most 1,000"),
-    "too many": ("recall", {"q": "key", "k": 51}, 400, "from 1 to 50"),
+    "a-long-question": ("recall", {"q": "x" * (MAX_CHARS + 1)}, 400, "at most 1,000"),
+    "a-long-id": ("item", {"id": "x" * (MAX_CHARS + 1)}, 400, "at most 1,000"),
+    "too-many": ("recall", {"q": "key", "k": 51}, 400, "from 1 to 50"),
     "none": ("recall", {"q": "key", "k": 0}, 400, "from 1 to 50"),
-    "no number": ("newest", {"k": "\u0665"}, 400, "from 1 to 50"),
-    "a huge number": ("newest", {"k": "9" * 900}, 400, "from 1 to 50"),
-    "an unknown id": ("item", {"id": "999"}, 404, "no memory '999'"),
-    "no id": ("item", {}, 404, "no memory ''"),
-    "half a character": ("item", {"id": "\ufffd\x00\x1b[31m"}, 404, "no memory"),
-    "an unknown concept": ("related", {"concept": "nobody"}, 404, "no concept"),
+    "no-number": ("newest", {"k": "\u0665"}, 400, "from 1 to 50"),
+    "a-huge-number": ("newest", {"k": "9" * 900}, 400, "from 1 to 50"),
+    "an-unknown-id": ("item", {"id": "999"}, 404, "no memory '999'"),
+    "no-id": ("item", {}, 404, "no memory ''"),
+    "half-a-character": ("item", {"id": "\ufffd\x00\x1b[31m"}, 404, "no memory"),
+    "an-unknown-concept": ("related", {"concept": "nobody"}, 404, "no concept"),
     "neither": ("related", {}, 400, "give either"),
-    "an unknown place": ("newest", {"after": "999"}, 404, "no memory '999'"),
-    "many parameters": ("recall", {f"p{i}": "1" for i in range(9)}, 400, ""),
-    "an unknown answer": ("sql", {"q": "select 1"}, 404, "there is no"),
-    "a path": ("../../etc/passwd", {}, 404, "there is no"),
+    "an-unknown-place": ("newest", {"after": "999"}, 404, "no memory '999'"),
+    "many-parameters": ("recall", {f"p{i}": "1" for i in range(9)}, 400, ""),
+    "an-unknown-answer": ("sql", {"q": "select 1"}, 404, "there is no"),
+    "a-path": ("../../etc/passwd", {}, 404, "there is no"),
 }
 
 

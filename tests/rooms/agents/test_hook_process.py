@@ -27,11 +27,13 @@ def event(name: str = "UserPromptSubmit", **fields: Any) -> bytes:
     return json.dumps({**made, **fields}).encode()
 
 
-def run_script(code: str, raw: bytes = b"", **environ: str) -> subprocess.CompletedProcess[bytes]:
+def run_script(
+    code: str, raw: bytes = b"", *arguments: str, **environ: str
+) -> subprocess.CompletedProcess[bytes]:
     """Run some code in a fresh Python that leaves as the installed command would."""
     known = {n: v for n, v in os.environ.items() if not n.startswith("NOCTUARY_")}
     return subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", code, *arguments],
         input=raw,
         capture_output=True,
         env={**known, **environ},
@@ -54,6 +56,31 @@ def test_the_installed_command_answers_a_prompt(dense_store: Store, home: Path, 
     (counted,) = read_counters(home / COUNTERS).events
     assert (counted.agent, counted.calls, counted.failures) == (agent, 2, 0)
     assert (home / "house" / "injected.sqlite").exists(), "on record, not to be stored again"
+
+
+def test_it_prints_before_it_loads_the_secret_rules_and_records(
+    dense_store: Store, home: Path
+) -> None:
+    code = """
+import os, sys
+from noctuary.agents import hooks
+from noctuary.cli import entry
+record, rules, steps = sys.argv[1], "noctuary.text.secrets", []
+def look(line, tell=entry._print_line):
+    steps.append([os.path.exists(record), rules in sys.modules])
+    tell(line)
+def end(code, leave=os._exit):
+    steps.append([os.path.exists(record), rules in sys.modules])
+    os.write(2, repr(steps).encode())
+    leave(code)
+entry._print_line, os._exit = look, end
+entry.run_hook(["--agent", "claude"], entry.time.monotonic())
+"""
+    record = dense_store.paths.injections
+    patient = {"NOCTUARY_HOME": str(home), "NOCTUARY_HOOK_DEADLINE_MS": "20000"}
+    done = run_script(code, event(), str(record), **patient)
+    assert b"spare key" in done.stdout
+    assert json.loads(done.stderr.lower()) == [[False, False], [True, True]]
 
 
 @pytest.mark.parametrize("arguments", [(), ("--agent",), ("--agent", "vim"), ("extra", "--x")])

@@ -461,13 +461,13 @@ def test_claude_gets_no_shell_and_codex_a_quoted_line() -> None:
 
 
 COMMANDS: dict[str, list[tuple[Any, ...]]] = {
-    "of other versions": [
+    "of-other-versions": [
         ("noctuary hook --agent claude",), ("'/opt/my tools/noctuary' hook",),
         ("C:/tools/noctuary.exe", ["hook"]),
         ("/usr/bin/python3.12 -m noctuary.cli.entry hook --agent x",),
         ("python", ["-m", "noctuary", "hook"]),
     ],
-    "of its owner": [
+    "of-its-owner": [
         ("",), ("noctuary",), ("noctuary recall hook",), ("noctuary", ["recall", "hook"]),
         ("noctuary", ["hook", 1]), ("noctuary hook '",), ("notnoctuary hook",),
         ("my-noctuary hook",), ("nice noctuary hook",), ("python -m other hook",),
@@ -481,7 +481,7 @@ def test_entries_of_other_versions_are_ours_and_what_the_owner_wrote_is_not(whos
     for command in COMMANDS[whose]:
         entry = dict(zip(("command", "args"), command, strict=False))
         found = read_command({"type": "command", **entry, "timeout": 9})
-        assert (found is not None) == (whose == "of other versions"), entry
+        assert (found is not None) == (whose == "of-other-versions"), entry
     for entry in (None, "noctuary hook", {}, {"type": "command"}):
         assert read_command(entry) is None
     assert read_command({"type": "prompt", "command": "noctuary hook"}) is None
@@ -572,26 +572,6 @@ def test_other_folders_are_left_alone(tmp_path: Path) -> None:
         path.write_text(manifest)
         with pytest.raises(HookInstallError, match="holds more than"):
             write_plugin(tmp_path / "theirs", plugin_files(PLUGGED))
-
-
-@pytest.mark.parametrize(
-    ("path", "old", "new"),
-    [
-        (".agents/plugins/marketplace.json", "./noctuary", "./"),
-        (".claude-plugin/marketplace.json", '"noctuary-local"', '"My Market"'),
-        ("noctuary/.claude-plugin/plugin.json", '"noctuary"', '"Noctuary"'),
-        ("noctuary/.codex-plugin/plugin.json", "./hooks/codex.json", "hooks/codex.json"),
-        ("noctuary/hooks/hooks.json", '"timeout": 10', '"timeout": "5"'),
-        ("noctuary/hooks/hooks.json", '"Stop"', '"Stopped"'),
-        ("noctuary/hooks/codex.json", '"timeout": 10', '"timeout": 0.5'),
-        ("noctuary/hooks/codex.json", '"timeout": 10', '"args": [], "timeout": 10'),
-        ("noctuary/hooks/hooks.json", "startup|", "begin|"),
-    ],
-)
-def test_the_checks_above_see_faults(path: str, old: str, new: str) -> None:
-    good = plugin_files(PLUGGED)
-    assert old in good[path]
-    assert plugin_faults({**good, path: good[path].replace(old, new, 1)})
 
 
 RUNS = (sys.executable, "-m", "noctuary")

@@ -387,15 +387,6 @@ def test_a_store_that_cannot_be_written_is_answered_from(
     assert "this injection was not logged" in caplog.text
 
 
-def test_twenty_calls_at_once_get_their_own_answers(owned_store: Store) -> None:
-    async def look(client: Client) -> None:
-        ids = [101 + n % 9 for n in range(20)]
-        answers = await asyncio.gather(*(call(client, "get", id=i) for i in ids))
-        assert [a["id"] for a in answers] == ids
-
-    with_client(View(owned_store.root, user="ana"), look)
-
-
 def is_taken_as_json(name: str) -> bool:
     """Say whether the SDK hands on null, a list or an object in the place of this text."""
     try:
