@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.cli.store import examine
+from noctuary.cli.doctor import examine
 from noctuary.snapshot.publish import is_intact, list_snapshots
 from tests.e2e.byte_scan import find_texts
 from tests.e2e.driver import DONE, FAILED, LOCKED, Ran, kill, run, run_night, start, start_night

@@ -23,8 +23,8 @@ from pyarrow import ArrowInvalid
 
 from noctuary import remember
 from noctuary.cli.backup import back_up, choose_files, list_backups, restore_files
+from noctuary.cli.doctor import examine
 from noctuary.cli.exchange import export_snapshot
-from noctuary.cli.store import examine
 from noctuary.compact.archive import ArchiveReader
 from noctuary.core.settings import CorpusSettings
 from noctuary.core.sqlite import close_logs
@@ -133,7 +133,7 @@ def doctor_faults(store: Path) -> Iterator[str]:
     for name in list_snapshots(paths):
         if read_intact(paths.snapshots / name) is None:
             yield f"{name} is listed and not whole"
-    if unexpected := told.keys() - {"pointer", "snapshot", "schedule"}:
+    if unexpected := told.keys() - {"pointer", "snapshot"}:
         yield f"doctor finds {[told[name].message for name in unexpected]}"
 
 

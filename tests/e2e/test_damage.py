@@ -15,7 +15,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from noctuary.cli.store import examine
+from noctuary.cli.doctor import examine
 from noctuary.core.store import ARRAYS_FILE
 from noctuary.work.ledger import find_faults, name_faults
 from noctuary_assets.night import Night

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import pytest
 
 from noctuary.agents.hooks import CAPTURE
-from noctuary.cli.store import examine
+from noctuary.cli.doctor import examine
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import DONE, FAILED, ROOT, Ran, environment, night_words, run_night
 from tests.e2e.night_forks import NightForks

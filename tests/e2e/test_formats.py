@@ -18,7 +18,7 @@ import pytest
 from noctuary import remember
 from noctuary.agents import install
 from noctuary.cli.backup import list_backups, read_backup
-from noctuary.cli.store import examine
+from noctuary.cli.doctor import examine
 from noctuary.compact.archive_apply import undo_in_store
 from noctuary.core import formats
 from noctuary.core.errors import NoctuaryError

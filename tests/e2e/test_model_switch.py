@@ -8,7 +8,7 @@ from collections.abc import Generator
 
 import pytest
 
-from noctuary.cli.store import Finding, look_at_serving
+from noctuary.cli.doctor import Finding, check_serving
 from noctuary.core.settings import Settings
 from noctuary.recall.inputs import forget_queries
 from tests.e2e.byte_scan import find_texts
@@ -106,4 +106,4 @@ def _look_at_hosted(bench: Bench, server: FakeServer) -> None:
 
 
 def _doctor(bench: Bench) -> list[Finding]:
-    return list(look_at_serving(bench.paths, Settings(), is_hooked=False))
+    return list(check_serving(bench.paths, Settings(), is_hooked=False))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noctuary.cli.store import look_at_serving
+from noctuary.cli.doctor import check_serving
 from noctuary.core.settings import Settings
 from noctuary.embed.onnx import MODEL_FILE
 from noctuary.embed.sentence import open_sentence_encoder
@@ -149,7 +149,7 @@ def test_questions_are_encoded_as_the_model_itself_would(kind: str, tmp_path: Pa
 
 
 def told(bench: Bench) -> tuple[str, str]:
-    found = look_at_serving(bench.paths, Settings(), is_hooked=False)
+    found = check_serving(bench.paths, Settings(), is_hooked=False)
     return next((f.level, f.message) for f in found if f.name == "encoder")
 
 

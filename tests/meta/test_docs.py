@@ -251,7 +251,7 @@ def test_every_quarantine_reason_is_documented() -> None:
 
 
 def test_every_trouble_that_doctor_finds_is_documented() -> None:
-    code = (ROOT / "lib" / "noctuary" / "cli" / "store.py").read_text(encoding="utf-8")
+    code = (ROOT / "lib" / "noctuary" / "cli" / "doctor.py").read_text(encoding="utf-8")
     told = re.findall(r"\b_(warn|fail)(?:_if)?\(\s*\"([\w ]+)\"", code)
     assert [key for _, key in told if f'    "{key}": ' not in code] == [], "without a remedy"
     found = {(key.split(" ")[0], level) for level, key in told}

@@ -259,7 +259,8 @@ FILES = {
     "explain": ("why", "expand", "profile", "graph"),
     "agents": ("hooks", "hook", "mcp", "serve", "browse"),
     "init": ("init",),
-    "store": ("status", "stores", "doctor", "snapshots", "rollback"),
+    "store": ("status", "stores", "snapshots", "rollback"),
+    "doctor": ("doctor",),
     "sql": ("sql",),
     "schedule": ("schedule",),
     "exchange": ("export",),
@@ -342,33 +343,20 @@ def main() -> None:
       why --replay             repeat kept recalls on their own snapshots
       graph show CONCEPT       what memories say about a concept
       sql "select ..."         a read-only query on memories, concepts, edges, usage
-
-    \b
+      profile show             how recall ranks, what each flag means, which layer sets it
+      evaluate run SET         measure recall on labelled queries
     For agents:
       mcp install              the same memory for seven agents, over MCP; --undo
       mcp --http               serve MCP over HTTP on this machine
       serve                    keep a warm server for `noctuary recall`
-
-    \b
     Tidy up:
-      proposals compact        memories you could archive, and why; --apply, --undo
-      proposals curate         rows you could tidy in your memory store; --apply, --undo
-      proposals promotions     turns worth remembering for good
+      proposals compact        memories you could archive, and why; also curate, promotions
       forget 17                forget memories for good, with a receipt; --apply
-
-    \b
     Stores and snapshots:
-      stores                   list the stores
-      snapshots                list the published snapshots
+      stores, snapshots        list the stores, or the snapshots of one
       rollback                 go back to an older snapshot
       export DIR               write the current snapshot as files for other programs
-      backup DIR               keep what no night makes again in another place
-      restore DIR              put a backup back
-
-    \b
-    Tune and measure:
-      profile show             how recall ranks, what each flag means, which layer sets it
-      evaluate run SET         measure recall on labelled queries
+      backup DIR, restore DIR  keep in another place what no night makes again; put it back
 
     `noctuary COMMAND --help` explains each command. Those that read a store take --store: its
     directory, the beginning of its name, or its source. --json prints one JSON object.

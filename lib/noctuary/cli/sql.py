@@ -1,4 +1,4 @@
-"""`noctuary sql`: the serving snapshot as tables, and the closed database that answers a query."""
+"""`noctuary sql`: the current snapshot as tables of a locked-down DuckDB database."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import re
 import signal
 import stat
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import date, datetime, time
 from functools import cached_property
+from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
@@ -81,23 +82,26 @@ def sql(
         cli.handling(signal.SIG_DFL, signal.SIGINT),
         closing(SnapshotView(cli.open_paths(store), user)) as view,
     ):
-        _print(run_query(view, text, limit or None), as_csv)
+        _print(run_query(view, text), limit, as_csv)
 
 
-def _print(answer: Answer, as_csv: bool) -> None:
+def _print(answer: Answer, limit: int, as_csv: bool) -> None:
+    first = islice(answer.rows, limit or None)
     if cli.is_json():
-        for piece in json_pieces(answer):
-            click.echo(piece, nl=False)
+        rows = [[to_json(value) for value in row] for row in first]
+        named = {"columns": answer.columns, "types": answer.types, "rows": rows}
+        is_cut = next(answer.rows, None) is not None
+        cli.print_json({**named, "row_count": len(rows), "is_cut": is_cut})
         return
-    # Bytes pass the marks: a file keeps what the store holds, a terminal or a pipe shows it.
-    is_exact = as_csv and _goes_into_a_file()
-    for line in (csv_lines if as_csv else text_lines)(answer):
+    # Files get the exact values as bytes; click escapes control characters for a terminal or pipe.
+    is_exact = as_csv and _is_file_output()
+    for line in csv_lines(answer.columns, first) if as_csv else text_lines(answer.columns, first):
         click.echo(line.encode("utf-8", "surrogatepass") if is_exact else line)
-    if answer.is_cut:
-        cli.warn(f"only the first {answer.count:,} rows: --limit 0 prints all")
+    if next(answer.rows, None) is not None:
+        cli.warn(f"only the first {limit:,} rows: --limit 0 prints all")
 
 
-def _goes_into_a_file() -> bool:
+def _is_file_output() -> bool:
     try:
         return stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
     except (OSError, ValueError):
@@ -118,7 +122,7 @@ def _show_schema(name: str | None) -> None:
     cli.tell({"tables": found}, lines)
 
 
-# The serving snapshot as one user sees it: its rows, its arrays, and which memories are visible.
+# The current snapshot as one user sees it.
 
 
 class SnapshotView:
@@ -162,7 +166,7 @@ class SnapshotView:
 
     @cached_property
     def concept_ids(self) -> NDArray[np.object_]:
-        """By ordinal; None, after the last, is what ordinal -1 means."""
+        """By ordinal; the last entry is None, for ordinal -1."""
         return np.array([*self._column("concept_id", "concepts", "ordinal"), None], object)
 
     @cached_property
@@ -177,7 +181,7 @@ class SnapshotView:
         starts = self.reader.mentions.indptr
         hidden = ~self.seen[self.reader.mentions.positions]
         before = np.concatenate(([0], np.cumsum(hidden)))
-        # One without any mention has its name from nobody knows where.
+        # The origin of a name without any mention is unknown, so it is hidden.
         return (before[starts[1:]] == before[starts[:-1]]) & (starts[1:] > starts[:-1])
 
 
@@ -255,7 +259,7 @@ def _facts(view: SnapshotView) -> Iterator[Columns]:
 
 
 def _chars(first: NDArray[Any], last: NDArray[Any]) -> Columns:
-    """Return where evidence stands; nothing where it is a field, or there is none."""
+    """Return the character ranges of evidence; null where it is a field, or there is none."""
     import pyarrow as pa
 
     return [pa.array(ends, pa.int64(), mask=first < 0) for ends in (first, last)]
@@ -290,7 +294,7 @@ class Column(NamedTuple):
 
     @property
     def expression(self) -> str:
-        """What reads it."""
+        """The SQL that reads it."""
         return self.sql or (f"{self.name}_us" if self.type == MOMENT else self.name)
 
 
@@ -536,7 +540,7 @@ def _to_arrow(values: Any, kind: str) -> Any:
     return pa.array(values, types.get(kind, pa.list_(pa.float32())))
 
 
-# A closed DuckDB database in memory: the tables that a query names, filled, and then no way out.
+# A DuckDB database in memory: the tables that a query names are filled, then it is locked.
 
 FETCH_ROWS = 2_000  # rows of an answer that are Python objects at once
 
@@ -550,7 +554,6 @@ _CONFIG: Mapping[str, str] = {
     "memory_limit": MEMORY_LIMIT,
     "temp_directory": "",
 }
-_INTERRUPTED = "Query interrupted"  # in a RuntimeError: how DuckDB hands Ctrl-C on
 _ADVICE = "Please try installing"
 _QUERIES = frozenset({"SELECT", "EXPLAIN"})
 _BY_TEXT = re.compile(r"\bquery(_table)?\s*\(", re.IGNORECASE)
@@ -558,43 +561,21 @@ _BY_TEXT = re.compile(r"\bquery(_table)?\s*\(", re.IGNORECASE)
 
 
 class QueryError(NoctuaryError, ValueError):
-    """A query that cannot be run: what is wrong with it, in DuckDB's words or ours."""
+    """A query is invalid or not allowed."""
 
 
-class Answer:
-    """What a query came to, as it is fetched."""
+class Answer(NamedTuple):
+    """The answer to a query; iterating the rows raises QueryError like `run_query`."""
 
-    def __init__(self, db: duckdb.DuckDBPyConnection, limit: int | None) -> None:
-        """Take what a query was executed on; a limit of None means every row."""
-        described = db.description or []
-        self.columns = [str(column[0]) for column in described]
-        self.types = [str(column[1]) for column in described]  # of DuckDB
-        self.count = 0  # rows given out so far
-        self.is_cut = False  # the limit left something out
-        self._db = db
-        self._limit = limit
-
-    def batches(self) -> Iterator[Sequence[tuple[Any, ...]]]:
-        """Yield the rows in batches, never an empty one; QueryError as of `run_query`."""
-        import duckdb
-
-        try:
-            while not self.is_cut and (batch := self._db.fetchmany(FETCH_ROWS)):
-                kept = batch if self._limit is None else batch[: self._limit - self.count]
-                self.is_cut = len(kept) < len(batch)
-                self.count += len(kept)
-                if kept:
-                    yield kept
-        except (duckdb.Error, RuntimeError) as error:
-            raise _refused(error) from None
-        finally:
-            self._db.close()
+    columns: list[str]
+    types: list[str]  # names of DuckDB's types
+    rows: Iterator[tuple[Any, ...]]
 
 
-def run_query(view: SnapshotView, query: str, limit: int | None = None) -> Answer:
-    """Run one query on the tables of a view; only those that it names are filled.
+def run_query(view: SnapshotView, query: str) -> Answer:
+    """Run one read-only query on the tables of a view, and fill only those that it names.
 
-    The query can reach neither files nor the network. QueryError where it is none, or refused.
+    It can reach neither files nor the network. Raises QueryError if it is invalid or refused.
     """
     import duckdb
 
@@ -615,12 +596,26 @@ def run_query(view: SnapshotView, query: str, limit: int | None = None) -> Answe
         db.execute("SET enable_external_access = false")
         db.execute("SET lock_configuration = true")
         db.execute(query)
-        return Answer(db, limit)
+        described = db.description or []
+        names, types = [str(column[0]) for column in described], [str(c[1]) for c in described]
+        return Answer(names, types, _fetch(db))
     except BaseException as error:
         db.close()
-        if isinstance(error, duckdb.Error | RuntimeError):
-            raise _refused(error) from None
+        if isinstance(error, duckdb.Error):
+            raise _to_query_error(error) from None
         raise
+
+
+def _fetch(db: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
+    import duckdb
+
+    try:
+        while batch := db.fetchmany(FETCH_ROWS):
+            yield from batch
+    except duckdb.Error as error:
+        raise _to_query_error(error) from None
+    finally:
+        db.close()
 
 
 def _require_one_query(db: duckdb.DuckDBPyConnection, query: str) -> None:
@@ -648,51 +643,31 @@ def _named_tables(db: duckdb.DuckDBPyConnection, query: str) -> Collection[str]:
     return TABLE_NAMES
 
 
-def _refused(error: Exception) -> BaseException:
-    """Return what to raise: DuckDB's message without advice on extensions, or KeyboardInterrupt."""
+def _to_query_error(error: Exception) -> QueryError:
+    """Return DuckDB's message without its advice to install extensions."""
     lines = [line for line in str(error).splitlines() if line.strip()]
-    if lines == [_INTERRUPTED]:
-        return KeyboardInterrupt()
-    end = next((i for i, line in enumerate(lines) if line.startswith(_ADVICE)), len(lines))
-    return QueryError("\n".join(lines[:end]))
+    return QueryError("\n".join(takewhile(lambda line: not line.startswith(_ADVICE), lines)))
 
 
-# An answer as text, CSV or JSON: row by row, so that a large one needs no memory.
+# An answer as text, CSV or JSON.
 
-CELL_CHARS = 60  # of a value in text output: a memory's beginning, so that a row stays readable
-
-
-def text_lines(answer: Answer) -> Iterator[str]:
-    """Yield a table: names, a rule, one line per row; widths are those of the first batch."""
-    widths: list[int] = []
-    for batch in answer.batches():
-        cells = [[_cell(value) for value in row] for row in batch]
-        if not widths:
-            widths = [max(map(len, column)) for column in zip(answer.columns, *cells, strict=True)]
-            yield _line(answer.columns, widths)
-            yield _line(["-" * width for width in widths], widths)
-        yield from (_line(row, widths) for row in cells)
-    if not widths:
-        yield _line(answer.columns, [len(name) for name in answer.columns])
+CELL_CHARS = 60  # shown of a value in text output, so that a row stays readable
 
 
-def csv_lines(answer: Answer) -> Iterator[str]:
+def text_lines(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+    """Yield a table: names, a rule, one line per row."""
+    cells = [[_shorten(value) for value in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
+    rule = [["-" * width for width in widths]] if cells else []
+    yield from cli.columns([names, *rule, *cells])
+
+
+def csv_lines(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
     """Yield a header and one record per row (RFC 4180, but for LF); null is an empty field."""
-    yield _record(answer.columns)
-    for batch in answer.batches():
-        for row in batch:
-            yield _record([_plain(value) for value in row])
-
-
-def json_pieces(answer: Answer) -> Iterator[str]:
-    """Yield one JSON object in pieces: columns, types, rows, row_count, is_cut."""
-    yield f'{{"columns": {_dump(answer.columns)},\n "types": {_dump(answer.types)},\n "rows": ['
-    separator = "\n  "
-    for batch in answer.batches():
-        for row in batch:
-            yield separator + _dump([to_json(value) for value in row])
-            separator = ",\n  "
-    yield f'],\n "row_count": {answer.count},\n "is_cut": {_dump(answer.is_cut)}}}\n'
+    for row in chain([names], ([_plain(value) for value in row] for row in rows)):
+        line = io.StringIO()
+        csv.writer(line, lineterminator="").writerow(row)
+        yield line.getvalue()
 
 
 def to_json(value: Any) -> Any:
@@ -715,25 +690,11 @@ def to_json(value: Any) -> Any:
             return str(value)
 
 
-def _cell(value: Any) -> str:
+def _shorten(value: Any) -> str:
     head = visible_line(" ".join(_plain(value)[: CELL_CHARS + 1].expandtabs(1).splitlines()))
     return head if len(head) <= CELL_CHARS else f"{head[: CELL_CHARS - 3]}..."
 
 
 def _plain(value: Any) -> str:
     shown = "" if value is None else to_json(value)
-    return shown if isinstance(shown, str) else _dump(shown)
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(map(str.ljust, cells, widths)).rstrip()
-
-
-def _record(values: Sequence[str]) -> str:
-    line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(values)
-    return line.getvalue()
-
-
-def _dump(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)

@@ -43,8 +43,7 @@ DOCS = Path(__file__).resolve().parents[3] / "docs" / "sql.md"
 def ask(store: Store, query: str, user: str | None = None) -> list[tuple[Any, ...]]:
     view = SnapshotView(store.paths, user)
     try:
-        answer = run_query(view, query)
-        return [row for batch in answer.batches() for row in batch]
+        return list(run_query(view, query).rows)
     finally:
         view.close()
 

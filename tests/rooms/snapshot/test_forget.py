@@ -19,8 +19,8 @@ from click.testing import CliRunner
 from noctuary import remember
 from noctuary.agents.mcp_view import View
 from noctuary.cli.backup import back_up, choose_files, restore_files
+from noctuary.cli.doctor import examine
 from noctuary.cli.main import main
-from noctuary.cli.store import examine
 from noctuary.core.errors import SourceEmptyError, StoreError, StoreLockedError
 from noctuary.core.files import remove_tree
 from noctuary.core.settings import CorpusSettings
