@@ -19,7 +19,6 @@ from noctuary.graph.llm import (
     decode,
     encode,
     ground,
-    item_ids,
     map_relation,
     read_answer,
 )
@@ -117,14 +116,6 @@ def test_swapped_relations_are_swapped_and_others_name_only() -> None:
     ((subject, relation, thing, *_),) = found.stated
     assert (subject, relation, thing) == ("borealis", "supersedes", "atlas")
     assert {f.name for f in found.found} == {"hetzner", "atlas", "borealis", "maria", "tom"}
-
-
-def test_ids_of_a_batch_are_distinct_even_when_keys_begin_alike() -> None:
-    keys = ["a" * 8 + "1" * 56, "a" * 8 + "2" * 56]
-    assert len(set(item_ids(keys))) == 2
-    assert item_ids(["b" * 64, keys[0]]) == ("mbbbbbbbb", "maaaaaaaa")
-    with pytest.raises(ValueError, match="the same key"):
-        item_ids([keys[0], keys[0]])
 
 
 def check(content: str, *said: str | tuple[str, str]) -> Grounded:
