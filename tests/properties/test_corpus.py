@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from noctuary.core.settings import CorpusSettings
 from noctuary.core.types import UNDATED_US, content_hash
 from noctuary.sources.corpus import read_records
-from noctuary.sources.export import ExportReport, diff_corpora, export_corpus, read_report
+from noctuary.sources.export import ExportReport, export_corpus, read_report
 from noctuary.sources.jsonl import JsonlSource
 from noctuary.sources.normalize import Accepted, find_sensitivity, normalize
 from noctuary.sources.open import open_source
@@ -179,23 +179,6 @@ def test_the_scan_never_raises_and_answers_by_name_only(fields: dict[str, Any]) 
 
 
 @settings(max_examples=12, deadline=None)
-@given(st.dictionaries(st.integers(0, 9), st.sampled_from("abc")),
-       st.dictionaries(st.integers(0, 9), st.sampled_from("abc")))  # fmt: skip
-def test_diff_equals_set_arithmetic(old: dict[int, str], new: dict[int, str]) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        for label, contents in (("old", old), ("new", new)):
-            path = Path(name) / f"{label}.jsonl"
-            rows = [json.dumps({"id": i, "content": c}) for i, c in contents.items()]
-            path.write_text("\n".join(rows))
-            export(path, Path(name) / label)
-        diff = diff_corpora(Path(name) / "old", Path(name) / "new")
-    both = old.keys() & new.keys()
-    edited = sum(old[i] != new[i] for i in both)
-    assert diff.added == len(new.keys() - old.keys())
-    assert diff.deleted == len(old.keys() - new.keys())
-    assert (diff.edited, diff.unchanged) == (edited, len(both) - edited)
-
-
 @given(st.text(min_size=1, max_size=200))
 def test_entropy_is_between_zero_and_the_log_of_the_alphabet(text: str) -> None:
     assert -1e-12 <= entropy_bits(text) <= math.log2(len(set(text))) + 1e-9

@@ -227,9 +227,11 @@ def sift(
     iterator is exhausted; `previous_ids` are those of an earlier export, so that rows which turned
     sensitive are noticed.
     """
-    for key, found in groupby(rows, key=lambda row: row.key):
-        first, duplicates, is_sensitive = _judge_rows(found, tally, settings.max_content_bytes)
-        was_exported = key is not None and str(key) in previous_ids
+    for key, found in groupby(
+        _judged(rows, tally, settings.max_content_bytes), key=lambda judged: judged[0].key
+    ):
+        first, duplicates, is_sensitive = _first_clean(found, settings.max_content_bytes)
+        was_exported = str(key) in previous_ids
         if is_sensitive or first is None:
             tally.retracted += was_exported
             if first is not None:
@@ -257,28 +259,36 @@ def sift(
         yield record
 
 
-def _judge_rows(
-    rows: Iterable[RawRow], tally: Tally, max_bytes: int
-) -> tuple[RawRow | None, list[str], bool]:
-    """Count the rows of one id, or without one, that are sensitive or unreadable.
+Judged = tuple[RawRow, str | None]
+"""A row, and why it is sensitive or None."""
 
-    Returns the first clean row, the locators of its duplicates, and whether any is sensitive.
-    """
-    first, duplicates, is_sensitive, is_unscanned = None, list[str](), False, False
+
+def _judged(rows: Iterable[RawRow], tally: Tally, max_bytes: int) -> Iterator[Judged]:
+    """Yield rows with an id and why each is sensitive; count rows without an id."""
+    # Rows of one id may have one without an id between them.
     for row in rows:
         reason = find_sensitivity(row, max_bytes)
-        is_unscanned |= is_too_long(row, max_bytes)
         if reason is not None:
             tally.sensitive[reason] += 1
-            is_sensitive = True
-        elif row.key is None:
+        if row.key is not None:
+            yield row, reason
+        elif reason is None:
             why = row.problem or QuarantineReason.BAD_ID
             tally.set_aside(row.locator, why, row.problem_detail)
+
+
+def _first_clean(found: Iterable[Judged], max_bytes: int) -> tuple[RawRow | None, list[str], bool]:
+    """Return the first clean row of an id, where others are, and whether one is sensitive."""
+    first, duplicates, is_sensitive, is_unscanned = None, list[str](), False, False
+    for row, reason in found:
+        is_unscanned |= is_too_long(row, max_bytes)
+        if reason is not None:
+            is_sensitive = True
         elif first is None:
             first = row
         else:
             duplicates.append(row.locator)
-    # In doubt it is sensitive: a duplicate that was too long to be scanned may be.
+    # In doubt it is: one of several that was too long to be scanned may be.
     return first, duplicates, is_sensitive or (is_unscanned and bool(duplicates))
 
 

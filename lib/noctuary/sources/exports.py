@@ -405,25 +405,19 @@ def _columns(
 
 def _date_format(path: Path, named: Mapping[str, object]) -> str:
     """Return the date format of a mapping, checked by a round trip."""
-    said = named.get("date_format", "")
-    if said == "":
-        return ""
+    pattern = named.get("date_format", "")
     known = datetime(2026, 11, 28, 14, 5, 59, tzinfo=UTC)
-    why = "it is no text"
-    if isinstance(said, str):
-        try:
-            # Doubled directives are an error of the pattern that Python makes of a format.
-            back = datetime.strptime(known.strftime(said), said)  # noqa: DTZ007
-        except (ValueError, re.error, IndexError, KeyError, OverflowError) as error:
-            why = " ".join(str(error).split())
-        else:
-            why = "" if back.date() == known.date() else "year, month and day must all be in it"
-    if why:
+    back = None
+    # Doubled directives are an error of the pattern that Python makes of a format.
+    with suppress(TypeError, ValueError, re.error, IndexError, KeyError, OverflowError):
+        back = datetime.strptime(known.strftime(str(pattern)), str(pattern))  # noqa: DTZ007
+    is_whole = isinstance(pattern, str) and back is not None and back.date() == known.date()
+    if pattern != "" and not is_whole:
         raise SourceFormatError(
-            f"{path}: date_format {said!r} cannot be used ({why}). Expected is a format of "
-            f'Python\'s strptime with year, month and day, for example "%d.%m.%Y".'
+            f"{path}: date_format {pattern!r} cannot be used: year, month and day must all be in "
+            f'it. Expected is a format of Python\'s strptime, for example "%d.%m.%Y".'
         )
-    return str(said)
+    return str(pattern)
 
 
 def _csv_row(

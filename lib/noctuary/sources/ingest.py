@@ -38,7 +38,6 @@ from noctuary.sources.histories import (
     read_line,
 )
 from noctuary.sources.injected import is_tool_answer
-from noctuary.sources.open import find_files, is_several, open_source, stores_in
 from noctuary.sources.projects import (
     PROJECT,
     choose_wing,
@@ -768,6 +767,8 @@ def holds_turns(path: Path) -> bool:
 
 def find_roots(source: SourceName, settings: TranscriptSettings) -> list[Path]:
     """Return where transcripts are: those that are the source, and the configured ones."""
+    from noctuary.sources.open import is_several, stores_in  # loads what no hook needs
+
     roots = [expand_user(settings.path)] if settings.path else []
     if is_several(source):
         listed = read_members(path_of(source)).values()
@@ -782,6 +783,8 @@ def find_roots(source: SourceName, settings: TranscriptSettings) -> list[Path]:
 
 def open_with_turns(source: SourceName, turns: Path, settings: Settings, last: Path) -> Source:
     """Open a source with the kept turns joined, where there are any."""
+    from noctuary.sources.open import open_source  # loads what no hook needs
+
     sidechains = settings.transcripts.include_sidechains
     if isinstance(source, Path) and _is_folder_of_turns(source, last):
         if not turns.is_file():
@@ -805,6 +808,7 @@ def hash_bytes(source: SourceName, last: Path, *beside: Path) -> str | None:
     `beside` are the store's own SQLite files that have a say in it, such as the kept turns.
     """
     from noctuary.sources.exports import count_expired  # loads what no hook needs
+    from noctuary.sources.open import find_files, is_several
 
     if isinstance(source, DatabaseName):
         return None
@@ -828,12 +832,13 @@ def hash_bytes(source: SourceName, last: Path, *beside: Path) -> str | None:
 
 def _is_folder_of_turns(source: Path, last: Path) -> bool:
     """Say whether a source is transcripts of an agent, or a folder that was at the last export."""
+    from noctuary.sources.export import read_report  # loads what no hook needs
+    from noctuary.sources.open import stores_in
+
     if stores_in(source):
         return False
     if is_transcripts(source):
         return True
-    from noctuary.sources.export import read_report  # loads what no hook needs
-
     try:
         return source.is_dir() and read_report(last).identity.kind == KIND
     except StoreError:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from noctuary.core.errors import (
     MemoryRefusedError,
+    NoctuaryError,
     StoreError,
     StoreLockedError,
 )
@@ -105,7 +106,7 @@ def remember(
     record = _judge(_fields(text, wing, room, user, tags, importance), settings.corpus)
     path = home / OWN_FILE
     replaced = _read_key(supersedes)
-    key = _write(path, wait_s, lambda db: _insert(db, record, replaced))
+    key = _in_turn(path, wait_s, lambda db: _insert(db, record, replaced))
     similar, warnings = _find_similar(path, record, key, replaced)
     source = find_night_source(home, settings)
     store = store_for_source(home, source)
@@ -250,7 +251,7 @@ def _open(path: Path) -> sqlite3.Connection:
     if not path.exists():
         create_private(path)
         fsync_dir(path.parent)
-    # No waiting inside SQLite: the pauses are those of `_write`, without the lock.
+    # No waiting inside SQLite: the pauses are those of `_in_turn`, without the lock.
     uri = f"{path.absolute().as_uri()}?mode=rw"
     db = sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None)
     try:
@@ -287,37 +288,81 @@ def _migrate(db: sqlite3.Connection, path: Path) -> None:
         )
 
 
-# Writing: one at a time, by a lock on the home that the system takes back from whoever is killed.
+# Writing: one at a time, by a lock on the home that the system releases when a process dies.
 # It also keeps apart what SQLite up to 3.51.2 may lose: a checkpoint of one connection during a
-# commit of another (sqlite.org/wal.html).
+# commit of another (sqlite.org/wal.html). Whoever writes takes along what other threads wait with:
+# most of the time goes into waiting for the disk.
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05
-_lock = threading.Lock()  # held while a connection is open: no fork may copy one
-at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+_Write = Callable[[sqlite3.Connection], int]
 
 
-def _write(path: Path, wait_s: float, write: Callable[[sqlite3.Connection], int]) -> int:
-    """Run a write in a transaction when no other process writes; durable on return."""
+class _Job:
+    """A memory that waits to be written, and what became of it: its id, or why it was not."""
+
+    def __init__(self, path: Path, write: _Write) -> None:
+        self.path, self.write = path, write
+        self.outcome: int | NoctuaryError | None = None
+
+
+_jobs: list[_Job] = []
+_lock = threading.Lock()  # of the jobs, and held while a connection is open: no fork may copy one
+at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=lambda: _start_anew())
+
+
+def _start_anew() -> None:
+    _jobs.clear()  # those of the parent's threads
+    _lock.release()
+
+
+def _in_turn(path: Path, wait_s: float, write: _Write) -> int:
+    """Do some work in a transaction, and return its result once that is on disk."""
     deadline, pause_s = time.monotonic() + wait_s, _FIRST_PAUSE_S
-    while True:
-        try:
-            make_directory(path.parent)
-            with (
-                _lock,
-                directory_lock(path.parent),
-                closing(_open(path)) as db,
-                transaction(db),
-            ):
-                return write(db)
-        except (sqlite3.Error, OSError) as error:
-            if not _is_busy(error):
-                raise StoreError(_describe(path, error)) from None
-        if time.monotonic() >= deadline:
-            raise StoreLockedError(
-                f"others were writing to {path} for {wait_s:g} s; nothing was kept. Try again"
-            )
-        time.sleep(uniform(pause_s / 2, pause_s))
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+    job = _Job(path, write)
+    with _lock:
+        _jobs.append(job)
+    try:
+        while True:
+            with _lock:
+                if job.outcome is None:
+                    _write_waiting(path)
+            if isinstance(job.outcome, NoctuaryError):
+                raise job.outcome
+            if job.outcome is not None:
+                return job.outcome
+            if time.monotonic() >= deadline:
+                raise StoreLockedError(
+                    f"others were writing to {path} for {wait_s:g} s; nothing was kept. Try again"
+                )
+            time.sleep(uniform(pause_s / 2, pause_s))
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+    finally:
+        with _lock:
+            if job in _jobs:
+                _jobs.remove(job)
+
+
+def _write_waiting(path: Path) -> None:
+    """Write what waits for a file, all of it or nothing; where others are at work, nothing."""
+    jobs = [job for job in _jobs if job.path == path]
+    try:
+        make_directory(path.parent)
+        with directory_lock(path.parent), closing(_open(path)) as db, transaction(db):
+            outcomes = [_attempt(job, db) for job in jobs]
+    except (sqlite3.Error, OSError, StoreError) as error:
+        if _is_busy(error):
+            return
+        outcomes = [StoreError(_describe(path, error)) for _ in jobs]
+    for job, outcome in zip(jobs, outcomes, strict=True):
+        job.outcome = outcome
+        _jobs.remove(job)
+
+
+def _attempt(job: _Job, db: sqlite3.Connection) -> int | MemoryRefusedError:
+    try:
+        return job.write(db)
+    except MemoryRefusedError as error:  # before it wrote anything
+        return error
 
 
 def _is_busy(error: Exception) -> bool:
@@ -325,8 +370,10 @@ def _is_busy(error: Exception) -> bool:
     return is_locked or isinstance(error, BlockingIOError)
 
 
-def _describe(path: Path, error: sqlite3.Error | OSError) -> str:
-    """Return what went wrong, without SQLite's own text, which may quote the row."""
+def _describe(path: Path, error: sqlite3.Error | OSError | StoreError) -> str:
+    """Say what went wrong; SQLite's own text may quote the row."""
+    if isinstance(error, StoreError):
+        return str(error)
     if isinstance(error, OSError):
         return f"{path} cannot be written ({error.strerror}); nothing was kept"
     fault, name = name_fault(error)
@@ -395,7 +442,7 @@ def forget_rows(path: Path, ids: Sequence[int], *, wait_s: float = WAIT_S) -> in
     """
     if not path.is_file():
         return 0
-    deleted = _write(path, wait_s, lambda db: _delete(db, ids))
+    deleted = _in_turn(path, wait_s, lambda db: _delete(db, ids))
     deadline = time.monotonic() + wait_s
     while not _empty_log(path):
         if time.monotonic() >= deadline:

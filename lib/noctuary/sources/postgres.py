@@ -220,27 +220,26 @@ class Pinned:
 
     def _failed(self, error: psycopg.Error, *, is_late: bool) -> SourceError:
         """Return an error as one that quotes no row."""
-        code = error.sqlstate or ""
+        code, limit_s = error.sqlstate or "", self._limits.statement_ms / 1000
         if is_late or code in _TIMED_OUT:
-            return SourceError(
-                f"{self.display} took longer than {self._limits.statement_ms / 1000:g} s for one "
-                f"statement ({code or 'no answer'}). Nothing was published; the next run starts "
-                f"anew. Look for locks and for load on the server."
+            what = (
+                f"{self.display} took longer than {limit_s:g} s for one statement "
+                f"({code or 'no answer'}). Look for locks and for load on the server"
             )
-        if not code or code.startswith(_LOST) or self._db.closed:
-            return SourceError(
-                f"The connection to {self.display} was lost ({code or type(error).__name__}). "
-                f"Nothing was published; the next run starts anew."
-            )
-        if code == _DENIED:
-            return SourceError(
+        elif not code or code.startswith(_LOST) or self._db.closed:
+            why = code or type(error).__name__
+            what = f"The connection to {self.display} was lost ({why})"
+        elif code == _DENIED:
+            what = (
                 f"{self.display} does not let this user read what noctuary needs ({code}): grant "
-                f"SELECT on the tables of claude-memory and USAGE on their schema."
+                f"SELECT on the tables of claude-memory and USAGE on their schema"
             )
-        return SourceError(
-            f"{self.display} refused a statement ({code}). Nothing was published; check that it is "
-            f"a claude-memory database, and report this if it is."
-        )
+        else:
+            what = (
+                f"{self.display} refused a statement ({code}). Check that it is a claude-memory "
+                f"database, and report this if it is"
+            )
+        return SourceError(f"{what}. Nothing was published; the next run starts again.")
 
 
 # The shape of a claude-memory database: which migrations it has seen (research/peers.md 2.2).

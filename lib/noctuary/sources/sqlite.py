@@ -67,7 +67,7 @@ class PinnedFile(Source):
         try:
             yield
         except sqlite3.Error as error:
-            raise self._describe(error) from None
+            raise self._damaged(error) from None
 
     def _one(self, sql: str, *values: Any) -> Any:
         """Return the first value of the first row."""
@@ -92,7 +92,7 @@ class PinnedFile(Source):
         stat = self._path.stat()
         return {"size_bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
 
-    def _describe(self, error: sqlite3.Error) -> NoctuaryError:
+    def _damaged(self, error: sqlite3.Error) -> NoctuaryError:
         fault, name = name_fault(error)
         if fault == "locked":
             return SourceError(

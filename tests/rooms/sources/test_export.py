@@ -388,7 +388,6 @@ def exported(make_jsonl: Make, tmp_path: Path) -> Export:
 
 
 def test_exports_are_compared_by_id_not_by_position(exported: Export, tmp_path: Path) -> None:
-    """Over any contents: tests/properties/test_corpus.py."""
     old = exported("old", {1: "a", 2: "b", 3: "c", 4: "d"})
     new = exported("new", {2: "b", 3: "C", 5: "e", 6: "f", 7: "g"})
     assert diff_corpora(old, new) == CorpusDiff(added=3, edited=1, deleted=2, unchanged=1)
