@@ -1,4 +1,4 @@
-"""`noctuary proposals`: what could be archived, tidied, remembered; doing and undoing it."""
+"""`noctuary proposals`: show, apply and undo what the nights propose."""
 
 from __future__ import annotations
 
@@ -42,13 +42,12 @@ def proposals() -> None:
     """  # noqa: D301 (click wants the control character)
 
 
-# `noctuary proposals compact`: what could be archived and why; archiving it; taking that back.
+# `noctuary proposals compact`: show, apply and undo plans of the archive.
 
 _CURRENT = "\0current"  # stands for `--apply` without a plan id; no id holds it
 
 
 @proposals.command()
-@cli.flag("--plan", "is_plan", "Show the plan, write nothing [default].")
 @cli.option(
     "--apply [PLAN_ID]",
     "apply_id",
@@ -68,7 +67,6 @@ _CURRENT = "\0current"  # stands for `--apply` without a plan id; no id holds it
 @cli.flag("--texts", "Also show the texts of the summaries.")
 @cli.store_options
 def compact(
-    is_plan: bool,
     apply_id: str | None,
     undo_id: str | None,
     is_list: bool,
@@ -92,8 +90,8 @@ def compact(
     Exit code 3 if a plan no longer fits or is not in force, 4 while a night is running, 1 if the
     store could not answer.
     """  # noqa: D301 (click wants the control character)
-    if is_plan + (apply_id is not None) + (undo_id is not None) + is_list > 1:
-        raise click.UsageError("give one of --plan, --apply, --undo and --list")
+    if (apply_id is not None) + (undo_id is not None) + is_list > 1:
+        raise click.UsageError("give one of --apply, --undo and --list")
     paths, now_us = cli.open_paths(store), time.time_ns() // 1000
     try:
         if is_list:
@@ -121,7 +119,7 @@ def compact(
 
 
 def _rules(paths: StorePaths, profile: str | None) -> ArchiveRules:
-    """Return the rules of a profile; what is wrong with it is said and left out, as in a recall."""
+    """Return the rules of a profile; faulty values are left out with a warning, as in a recall."""
     settings, said = current_settings()
     stored = read_store_profiles(paths.profiles)
     resolved = resolve_for_recall(settings, {}, stored.tables, profile)
@@ -129,7 +127,7 @@ def _rules(paths: StorePaths, profile: str | None) -> ArchiveRules:
     return archive_rules(resolved.profile.to_json(), settings.compaction)
 
 
-# Reasons why a superseded memory is no candidate, in the order of being asked.
+# Reasons why a superseded memory is no candidate, in the order of the checks.
 _LEFT = {
     "archived": "archived already",
     "unsure": "whose successor is not sure enough",
@@ -141,7 +139,7 @@ _LEFT = {
 
 
 def _plan_lines(plan: Plan, limit: int, summaries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield what a plan would do and why, at most `limit` memories."""
+    """Describe a plan, with at most `limit` of its memories."""
     yield from _warning_lines(plan)
     if plan.archived:
         yield (
@@ -167,8 +165,6 @@ def _plan_lines(plan: Plan, limit: int, summaries: Sequence[Mapping[str, Any]]) 
     left = [f"{scan.left[name]:,} {said}" for name, said in _LEFT.items() if scan.left[name]]
     others = f"; no candidates: {', '.join(left)}" if left else ""
     yield f"{scan.scanned:,} of {scan.total:,} superseded memories looked at{others}"
-    times = (f"{name.removesuffix('_ms')} {ms:.1f}" for name, ms in plan.timings_ms.items())
-    yield f"time in ms: {', '.join(times)}"
     if plan.archived:
         apply = f"noctuary proposals compact --apply {plan.plan_id}"
         yield f"nothing was written; `{apply}` archives this plan"
@@ -193,7 +189,7 @@ def _summaries_json(plan: Plan, texts: bool) -> list[dict[str, Any]]:
 
 
 def _applied_lines(plan: Plan, applied_at_us: int | None) -> Iterator[str]:
-    """Yield what was archived, and how to take it back."""
+    """Describe what was archived, and how to undo it."""
     yield from _warning_lines(plan)
     if applied_at_us is None:
         yield "nothing to archive; nothing was written"
@@ -222,14 +218,13 @@ def _moment(micros: int) -> str:
     return moment.isoformat(sep=" ", timespec="seconds")
 
 
-# `noctuary proposals curate`: what could be tidied in the memory store itself; doing, undoing it.
+# `noctuary proposals curate`: show, apply and undo changes to the source.
 
 _SHOWN_CHARS = 100  # of a memory's text, in a list: about a line beside its id and role
 
 
 @proposals.command()
 @click.argument("ids", nargs=-1, metavar="[ID]...")
-@cli.flag("--list", "as_list", "Show the proposals. The default.")
 @cli.flag("--all", "with_noop", "Also list rows to leave alone (NOOP).")
 @cli.flag("--apply", "do_apply", "Write the named proposals, or all, to SOURCE.")
 @cli.option("--undo JOURNAL_ID", "Undo one application exactly.", type=int)
@@ -248,7 +243,6 @@ _SHOWN_CHARS = 100  # of a memory's text, in a list: about a line beside its id 
 @cli.store_options
 def curate(
     ids: tuple[str, ...],
-    as_list: bool,
     with_noop: bool,
     do_apply: bool,
     undo: int | None,
@@ -270,8 +264,8 @@ def curate(
     [SUPERSEDED] and importance 0.3, in one transaction, and deletes nothing. If a row changed since
     that night, it refuses as a whole.
     """  # noqa: D301 (click wants the control character)
-    if do_apply + (undo is not None) + journal + as_list > 1:
-        raise click.UsageError("--list, --apply, --undo and --journal exclude each other")
+    if do_apply + (undo is not None) + journal > 1:
+        raise click.UsageError("give one of --apply, --undo and --journal")
     work = cli.open_paths(store).work
     if do_apply:
         _apply(work, ids, min_confidence, source)
@@ -398,7 +392,7 @@ def promotions(limit: int, with_left: bool, user: str | None, store: str | None)
 
 
 def _why(row: Mapping[str, Any]) -> str:
-    """Return what speaks for a turn or against it, in words."""
+    """Return the reason for the decision about a turn."""
     if row["reason"] == NOTHING_SAID:
         return "says nothing that stands alone"
     alike = sum(near["kind"] == "repeated" for near in row["neighbours"])

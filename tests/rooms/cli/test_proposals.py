@@ -51,8 +51,8 @@ def test_the_plan_is_the_default_and_writes_nothing(run: Run, store: Store, home
     assert "superseded_by=106" not in few
     shown = [
         run("proposals", "compact", "--store", str(store.root)),
-        run("proposals", "compact", "--plan", "--texts", "--store", str(store.root)),
-        run("proposals", "compact", "--plan", "--json", "--store", str(store.root)),
+        run("proposals", "compact", "--texts", "--store", str(store.root)),
+        run("proposals", "compact", "--json", "--store", str(store.root)),
         run("proposals", "compact", "--list", "--store", str(store.root)),
     ]
     assert [r.exit_code for r in shown] == [0, 0, 0, 0]
@@ -132,7 +132,7 @@ def test_a_running_night_is_exit_code_4(run: Run, store: Store) -> None:
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        (("compact", "--plan", "--list"), 2), (("compact", "--apply", "x", "--undo", "y"), 2),
+        (("compact", "--apply", "--list"), 2), (("compact", "--apply", "x", "--undo", "y"), 2),
         (("compact", "--list", "--undo", "y"), 2), (("curate", "--apply", "--journal"), 2),
         (("compact",), 1), (("curate",), 1), (("promotions",), 1),
     ],
@@ -192,7 +192,7 @@ def curated(nights: Nights) -> str:
 def test_the_list_shows_who_stays_and_who_goes(
     run: Run, run_json: RunJson, curated: str, nights: Nights
 ) -> None:
-    shown = run("proposals", "curate", "--list", "--store", curated)
+    shown = run("proposals", "curate", "--store", curated)
     assert shown.exit_code == 0
     assert f"updated    [2] {TEXT}" in shown.stdout
     assert "new row    Tides: high at six. low at noon." in shown.stdout

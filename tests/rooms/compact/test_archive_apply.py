@@ -393,7 +393,7 @@ def test_killed_from_outside_at_whatever_moment(store: Store) -> None:
     """Kills spread over the life of the process; each leaves one of the two states."""
     seen: set[bool] = set()
     watched = time.perf_counter()
-    start(store, "--plan").communicate()
+    start(store).communicate()
     life_s = time.perf_counter() - watched
     for attempt in range(12):
         process = start(store, "--apply")
