@@ -64,7 +64,6 @@ from noctuary.sources.transcripts import (
     Message,
     Part,
     Reading,
-    Retraction,
     Skip,
     Vetted,
     is_own_tool,
@@ -194,7 +193,7 @@ class TurnsFile:
         )
         return self.one(sql, message.agent, message.copied_from, message.role, text) is not None
 
-    def retract(self, one: Retraction) -> None:
+    def retract(self, one: Message) -> None:
         """Take the texts of a turn out: they are nobody's words."""
         turn_id = name_turn(one.agent, one.native_id)
         self.db.execute(
@@ -393,7 +392,7 @@ class _Run:
     end: int = 0  # Up to where the file was read
     size_bytes: int = 0  # Line bytes that the messages came from
     # In the order of the file
-    messages: list[Message | Retraction] = field(default_factory=list[Message | Retraction])
+    messages: list[Message] = field(default_factory=list[Message])
     touched: set[int] = field(default_factory=set[int])  # Turns that got a part of them
 
     def take(self, line: Line) -> bool:
@@ -417,8 +416,6 @@ class _Run:
         for reading in readings:
             if isinstance(reading, Skip):
                 self.report.skipped[reading] += 1
-            elif isinstance(reading, Retraction):
-                self.messages.append(reading)
             elif reading.is_sidechain and not self.settings.include_sidechains:
                 self.report.skipped[Skip.SIDECHAIN] += 1
             else:
@@ -428,10 +425,10 @@ class _Run:
         """Keep the messages and the new offset in one transaction."""
         with transaction(self.turns.db):
             for message in self.messages:
-                if isinstance(message, Retraction):
-                    self.turns.retract(message)
-                else:
+                if message.parts:
                     self._keep(message)
+                else:
+                    self.turns.retract(message)
             for number in sorted(self.touched):
                 # Parts may hold a secret together that none of them holds alone.
                 texts = self.turns.texts_of(number)
@@ -581,6 +578,8 @@ def _is_gone(path: str) -> bool:
 
 # Sessions that say something noctuary does not understand.
 
+_MIN_UNKNOWN = 3  # lines of unknown types before a file is strange
+_MAX_SHARE = 0.1  # of all lines: more, and what people said may stand in them
 _AGENT_NAMES = {
     "claude": "Claude Code", "codex": "Codex", "gemini": "Gemini CLI", "qwen": "Qwen Code",
     "opencode": "OpenCode", "pi": "pi",
@@ -599,8 +598,11 @@ def find_unread_sessions(turns_path: Path) -> list[str]:
         raise _unusable(turns_path, error) from None
     for context in map(FileContext.from_json, contexts):
         version = (_AGENT_NAMES.get(context.agent, context.agent), context.version)
-        silent[version] += context.is_silent
-        strange[version] += context.is_strange and not context.is_silent
+        is_silent = context.answers > 0 and context.prompts == 0
+        most = _MAX_SHARE * context.lines
+        is_strange = context.unknown >= _MIN_UNKNOWN and context.unknown > most
+        silent[version] += is_silent
+        strange[version] += is_strange and not is_silent
     found = list[str]()
     for name, version in sorted({*silent, *strange}):
         counts = (
