@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -37,6 +38,13 @@ def pytest_configure(config: pytest.Config) -> None:
     for variable in _THREAD_VARIABLES:
         os.environ.setdefault(variable, "1")
     os.umask(0o077)  # as every process of ours: stores that tests build are no older ones
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name a case after its text without spaces, so that its id can be pasted into a shell."""
+    if not isinstance(val, str) or not re.search(r"\s", val):
+        return None
+    return re.sub(r"\W+", "-", val).strip("-") or None
 
 
 def pytest_collection_finish() -> None:

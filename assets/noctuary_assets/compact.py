@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -17,21 +16,20 @@ from noctuary.compact.summaries import (
     summarize_clusters,
     summary_facts,
     summary_kind,
-    write_tables,
 )
 from noctuary.compact.summarizers import TRIED_AGAIN, Summarizer, open_summarizer
 from noctuary.embed.documents import vector_kind
 from noctuary.work.stage import Stage, StageOutput, StageResult, load_result
 from noctuary_assets.index import MEMORY_VECTORS, chosen_backend
 from noctuary_assets.ingest import CORPUS
-from noctuary_assets.night import ATTEMPTS, CLUSTERS, MEMORIES, SUMMARIES, TURNS, VECTORS, Night
+from noctuary_assets.night import CLUSTERS, MEMORIES, SUMMARIES, TURNS, VECTORS, Night
 from noctuary_assets.reporting import judge, stage_asset
 
 # Both stages stream: what is in memory is one session's turns without their texts, or one batch of
 # clusters with them.
 
 TURN_CLUSTERS = Stage("turn_clusters", "2", (CLUSTERS,))
-SUMMARY_TABLE = Stage("summaries", "2", (SUMMARIES, ATTEMPTS))
+SUMMARY_TABLE = Stage("summaries", "3", (SUMMARIES,))
 
 
 @stage_asset(
@@ -73,11 +71,7 @@ def cluster_old_turns(night: Night) -> StageResult:
     workers=True,
 )
 def summarize_turn_clusters(night: Night) -> StageResult:
-    """Summaries, each judged by the preservation gate and the fact check.
-
-    Rejected candidates are kept with their reports in a table of their own.
-    """
-    # Those of unchanged clusters are used again: their texts are neither read nor embedded.
+    """Summaries, each judged by the preservation gate and the fact check."""
     clusters = night.result_of(TURN_CLUSTERS)
     summarizer = open_summarizer(night.settings.compaction)
     recipe = summary_recipe(night, summarizer)
@@ -87,23 +81,20 @@ def summarize_turn_clusters(night: Night) -> StageResult:
 
     def body() -> StageOutput:
         backend, encoder = chosen_backend(night), night.encoder
-        tables = night.work(SUMMARIES), night.work(ATTEMPTS)
-        with write_tables(*tables) as take:
-            made, embedded = summarize_clusters(
-                ClusterSources(night.work(CLUSTERS), night.work(MEMORIES), night.work(VECTORS)),
-                night.content(summary_kind(recipe)),
-                encoder.vectors(backend),
-                partial(encoder.embed, backend),
-                take,
-                summarizer=summarizer,
-                settings=SummarySettings.of(night.settings.compaction),
-                export=encoder.onnx_directory if backend.is_onnx else None,
-                runner=night.runner,
-                shards=night.shards(SUMMARY_TABLE.name),
-                progress=night.progress,
-            )
-        notes = {"summaries_made": made, "texts_embedded": embedded}
-        return StageOutput(clusters.rows, summary_facts(*tables), notes)
+        made = summarize_clusters(
+            ClusterSources(night.work(CLUSTERS), night.work(MEMORIES), night.work(VECTORS)),
+            night.work(SUMMARIES),
+            night.content(summary_kind(recipe)),
+            lambda texts: encoder.embed(backend, texts).vectors,
+            summarizer=summarizer,
+            settings=SummarySettings.of(night.settings.compaction),
+            export=encoder.onnx_directory if backend.is_onnx and summarizer.is_local else None,
+            runner=night.runner,
+            shards=night.shards(SUMMARY_TABLE.name),
+            progress=night.progress,
+        )
+        facts = summary_facts(night.work(SUMMARIES))
+        return StageOutput(clusters.rows, facts, {"summaries_made": made})
 
     inputs = {
         "clusters": clusters.digest,
@@ -114,7 +105,7 @@ def summarize_turn_clusters(night: Night) -> StageResult:
 
 
 def summary_recipe(night: Night, summarizer: Summarizer) -> str:
-    """Return what decides a summary tonight, beside its turns."""
+    """Digest what decides a summary tonight, besides its turns."""
     kind = vector_kind(night.encoder.fingerprint, chosen_backend(night).tag)
     return recipe_digest(kind, SummarySettings.of(night.settings.compaction), summarizer)
 

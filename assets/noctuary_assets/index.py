@@ -191,18 +191,18 @@ def sync_vector_tiers(night: Night) -> StageResult:
     """Make the LanceDB tables equal to the vectors."""
     # LanceDB does not fsync: unless the last night vouches for every file, they are compared.
     vectors_result = night.result_of(MEMORY_VECTORS)
-    fingerprint, uri = night.encoder.fingerprint, night.settings.tiers.uri
+    fingerprint = night.encoder.fingerprint
     dims = (night.settings.tiers.small_dims, night.settings.tiers.medium_dims)
 
     def body() -> StageOutput:
         vectors = read_array(night.work(VECTORS))
-        home = TableHome(night.paths.lance, uri)
+        home = TableHome(night.paths.lance)
         rotation = fit_or_load(
             night.paths.rotations / fingerprint.digest, vectors, fingerprint.digest
         )
         if night.paths.purge_pending.exists():
             # LanceDB keeps the bytes of deleted rows until it compacts; a vector can tell its text.
-            home.remove_all()
+            remove_tree(night.paths.lance)
         ids = read_column(night.work(MEMORIES), "memory_id")
         synced = sync_tiers(
             home,
@@ -215,9 +215,6 @@ def sync_vector_tiers(night: Night) -> StageResult:
             progress=night.progress,
         )
         matches = tiers_match(home, ids)
-        if uri:
-            # Tables that no night keeps up to date would keep what is forgotten.
-            remove_tree(night.paths.lance)
         exits = _exit_thresholds(night, vectors_result.digest, vectors, rotation, dims)
         facts = {
             **synced.to_facts(),
@@ -233,10 +230,8 @@ def sync_vector_tiers(night: Night) -> StageResult:
         "corpus": night.result_of(CORPUS).digest,
         "vectors": vectors_result.digest,
         "dims": list(dims),
-        "uri": uri,
     }
-    # Files of an object store are in no ledger.
-    held = night.tables_hold and not (uri or night.paths.purge_pending.exists())
+    held = night.tables_hold and not night.paths.purge_pending.exists()
     places = (night.paths.lance, night.paths.rotations)
     return night.finish(night.run(VECTOR_TIERS, inputs, body, always=not held, places=places))
 

@@ -136,8 +136,8 @@ def _prefix_tier(night: Night, dim: int) -> PrefixTier:
     path, digest = night.work(VECTORS), night.encoder.fingerprint.digest
     # Mapped, but of a rotation that is frozen only the shape is looked at.
     rotation = fit_or_load(night.paths.rotations / digest, read_array(path), digest)
-    with VectorRows(path) as vectors:
-        return build_prefix_tier(vectors, rotation, dim)
+    vectors = VectorRows(path)
+    return build_prefix_tier(vectors, rotation, dim)
 
 
 def _archived_summaries(night: Night) -> list[list[str]] | None:

@@ -18,10 +18,8 @@ from noctuary.core.types import fire, has_hooks
 from noctuary.curate.apply import PROPOSALS, ProposalTable, write_proposals
 from noctuary.curate.finders import Materials, propose
 from noctuary.curate.promotions import (
-    FAULTS,
     PROMOTIONS,
     PROPOSED,
-    count_faults,
     find_candidates,
     judge_turns,
     make_row,
@@ -152,16 +150,6 @@ def propose_promotions(night: Night) -> StageResult:
         return StageOutput(sum(counts.values()), facts)
 
     return night.finish(night.run(PROMOTION, inputs, body))
-
-
-@dg.asset_check(asset=PROMOTION.name)
-def every_proposal_reached_the_threshold_and_says_something(
-    night: dg.ResourceParam[Night],
-) -> dg.AssetCheckResult:
-    """Every proposal reaches the threshold, has its own marks, and is not its own neighbour."""
-    counts = count_faults(night.work(PROMOTIONS))
-    passed = not any(counts[name] for name in FAULTS)
-    return dg.AssetCheckResult(passed=passed, severity=dg.AssetCheckSeverity.WARN, metadata=counts)
 
 
 # Stage compaction_plan: what would be archived; nothing is.

@@ -8,17 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from bench.datasets import CHECKOUT
-from bench.tables.abstention import write_abstention
-from bench.tables.compaction import write_compaction
-from bench.tables.graph import write_graph
 from bench.tables.hooks import write_hooks
 from bench.tables.live import write_live
 from bench.tables.peers import write_peers
-from bench.tables.phases import write_phases
 from bench.tables.quality import write_quality
 from bench.tables.results import write_results
 from bench.tables.scale import write_scale
-from bench.tables.year import write_year
+from bench.tables.silence import write_silence
 from noctuary.core.files import write_text
 
 DOCS = CHECKOUT / "docs" / "benchmarks"
@@ -27,17 +23,10 @@ PAGES: Mapping[str, tuple[str, str, Callable[[Path], Iterable[str]]]] = {
     "results": ("Cost and latency", "make bench", write_results),
     "quality": ("Retrieval quality", "make bench-quality", write_quality),
     "peers": ("Other stores in the same table", "make bench-peers", write_peers),
-    "phases": ("Phases of use, age and variety", "python -m bench.phases", write_phases),
-    "graph": ("Gain of the concept graph", "python -m bench.graph --stores DIR", write_graph),
-    "compaction": (
-        "Savings and costs of compaction",
-        "python -m bench.compaction --stores DIR",
-        write_compaction,
-    ),
-    "abstention": (
-        "Questions without an answer",
-        "python -m bench.abstention --stores DIR",
-        write_abstention,
+    "silence": (
+        "Silence without labels",
+        "python -m bench.silence --stores DIR",
+        write_silence,
     ),
     "hooks": (
         "Waiting time of hooks",
@@ -45,7 +34,6 @@ PAGES: Mapping[str, tuple[str, str, Callable[[Path], Iterable[str]]]] = {
         write_hooks,
     ),
     "live": ("The live overlay and the next night", "python -m bench.live --keep", write_live),
-    "year": ("A year of nights", "python -m bench.year --keep", write_year),
     "scale": ("A night from ten thousand memories to a million", "make bench-scale", write_scale),
 }
 """By name: the title, the command that measures again, and the blocks for a folder of results."""

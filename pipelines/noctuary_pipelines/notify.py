@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from noctuary.core.settings import Settings
-from noctuary.work.http import JsonClient, PassingFaultError, StatusError, TooLargeError
+from noctuary.work.http import JsonClient, RequestError
 from noctuary_pipelines.site import Site
 
 TIMEOUT_S = 10.0
@@ -76,11 +76,7 @@ def _untrusted(settings: Settings) -> str | None:
 def _post(url: str, message: Mapping[str, Any]) -> str | None:
     try:
         JsonClient(url, None, _ANSWER_BYTES).post(message, TIMEOUT_S)
-    except StatusError as error:
+    except RequestError as error:
         # Accepted, or no content: an answer that its own users read would be 200.
         return None if error.status in range(200, 300) else f"notify.webhook: {error}"
-    except (PassingFaultError, TooLargeError) as error:
-        return f"notify.webhook: {error}"
-    except ImportError:
-        return "notify.webhook needs httpx: pip install 'noctuary[hosted]'"
     return None

@@ -12,7 +12,7 @@ import dagster as dg
 
 from noctuary.core.errors import NoctuaryError
 from noctuary.core.settings import NotifySettings, SensorSettings
-from noctuary.sources.source import read_marker
+from noctuary.sources.open import read_marker
 from noctuary.work.lock import find_holder
 from noctuary_pipelines.notify import NIGHT_FAILED, NIGHT_MISSED, notify
 from noctuary_pipelines.schedules import NIGHTLY_JOB, last_tick

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dagster as dg
 
 from noctuary.core.errors import NoctuaryError
-from noctuary.sources.source import read_marker
+from noctuary.sources.open import read_marker
 from noctuary_assets.ingest import memories, memory_store
 from noctuary_assets.publish import snapshot
 from noctuary_pipelines.site import Site

@@ -31,7 +31,8 @@ from noctuary.core.types import MemoryRecord
 from noctuary.curate.apply import Where, apply_proposals, undo
 from noctuary.curate.stores import SqliteStore
 from noctuary.recall.replay import append_packet
-from noctuary.snapshot.forget import apply_forget, plan_forget
+from noctuary.snapshot.forget import apply_forget
+from noctuary.snapshot.forget_plan import plan_forget
 from noctuary.snapshot.publish import publish_candidate, rollback
 from noctuary.sources.export import previous_export
 from noctuary.sources.ingest import TurnsFile, capture_session, ingest_transcripts

@@ -28,13 +28,8 @@ TINY, STORE, STORES = f"../shared/data/{SET}", f"stores/{SET}", "stores"
 MEMORIES = 60
 
 RUNS: dict[str, list[str]] = {
-    "bench.abstention": ["--stores", STORES, "--sets", SET],
-    "bench.constants": ["--stores", STORES, "--families", "turns"],
-    "bench.compaction_growth": ["--sizes", "60", "120", "--no-embedding"],
     "bench.cost": ["--store", STORE, "--name", SET],
     "bench.engines": ["--sizes", "600"],
-    "bench.feedback.repeats": [],
-    "bench.graph_growth": ["--sizes", "200", "400"],
     "bench.hooks": ["--store", STORE, "--queries", f"{TINY}/queries.jsonl", "--rounds", "2"],
     "bench.latency": ["--store", STORE, "--dataset", TINY, "--rounds", "2"],
     "bench.load": [
@@ -42,7 +37,6 @@ RUNS: dict[str, list[str]] = {
         *("8", "--rounds", "1", "--pace-s", "0.4", "--phase-s", "3"),
     ],
     "bench.peers": ["--sets", SET, "--arms", "fts5_*"],
-    "bench.phases": ["--stores", STORES, "--sets", SET, "--sample", "4"],
     "bench.scale.encoder": ["cut"],
     "bench.scale.corpus": ["some.db", "40"],
     "bench.scale.reading_engines": [STORE, "8"],
@@ -51,11 +45,8 @@ RUNS: dict[str, list[str]] = {
     "bench.speed.warm": [STORE, "questions.json", "--fts", "8"],
     "bench.tables": [],
     "bench": ["--sets", "realmem"],
-    "bench.abstention.silence": ["--stores", "silent", "--sets", SET, "--out", "silence.json"],
-    "bench.compaction": ["--stores", "compacted", "--sets", SET, "--arms", "sentences"],
+    "bench.silence": ["--stores", "silent", "--sets", SET, "--out", "silence.json"],
     "bench.encoding": ["--data", TINY, "--documents", "40", "--model", "../tiny"],
-    "bench.feedback": ["--nights", "1", "--arms", "on"],
-    "bench.graph": ["--stores", STORES, "--sets", SET],
     "bench.live": ["--rounds", "3", "--held-out", "5"],
     "bench.scale": ["--sizes", "40", "--limit-gb", "0"],
     "bench.scale.reading": [STORE, "--questions", "8"],
@@ -66,16 +57,11 @@ RUNS: dict[str, list[str]] = {
         *("--locomo", STORE, "--dataset", TINY, "--sizes", "300", "600", "--accept"),
     ],
     "bench.suite": ["--sets", SET, "--stores", STORES],
-    "bench.year": ["--nights", "3", "--model", "../tiny"],
     "bench.verify": ["--sets", SET, "--stores", STORES, "--accept", "another set by this name"],
 }
 """Module -> its arguments."""
 
 STARTED_BY = {
-    "bench.compaction_growth.corpus": "bench.compaction_growth",
-    "bench.compaction_growth.embedding": "bench.compaction_growth",
-    "bench.compaction_growth.measure": "bench.compaction_growth",
-    "bench.graph_growth.measure": "bench.graph_growth",
     "bench.peers.runner": "bench.peers",
 }
 

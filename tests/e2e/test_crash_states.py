@@ -33,7 +33,8 @@ from noctuary.core.tombstones import read_tombstones
 from noctuary.curate.apply import undo
 from noctuary.curate.stores import SqliteStore
 from noctuary.recall.api import recall
-from noctuary.snapshot.forget import apply_forget, plan_forget
+from noctuary.snapshot.forget import apply_forget
+from noctuary.snapshot.forget_plan import plan_forget
 from noctuary.snapshot.publish import list_snapshots, read_intact
 from noctuary.sources.export import previous_export
 from noctuary.sources.ingest import ingest_transcripts

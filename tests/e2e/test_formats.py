@@ -28,6 +28,7 @@ from noctuary.evaluate.run import Run, read_run, write_run
 from noctuary.recall import replay
 from noctuary.recall.engine import Recaller
 from noctuary.snapshot import forget
+from noctuary.snapshot.forget_plan import SOURCE, plan_forget
 from noctuary.sources import injected, own_store
 from noctuary.sources.ingest import ingest_transcripts
 from noctuary.usage.access_log import append_retrievals
@@ -228,9 +229,9 @@ def test_a_forgetting_finds_its_source_beside_a_snapshot_of_another_version(live
     before, asked = path.read_bytes(), lived.bench.ask("boiler error").memories[0].id
     try:
         raise_version(path)
-        plan = forget.plan_forget(lived.paths.root, ids=[asked])
+        plan = plan_forget(lived.paths.root, ids=[asked])
         assert plan.notes == ()
-        assert plan.memories[0].places == (forget.SOURCE, lived.bench.serving)
+        assert plan.memories[0].places == (SOURCE, lived.bench.serving)
     finally:
         path.write_bytes(before)
 

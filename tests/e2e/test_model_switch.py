@@ -14,18 +14,18 @@ from noctuary.recall.inputs import forget_queries
 from tests.e2e.byte_scan import find_texts
 from tests.e2e.driver import DONE, FAILED, ROOT, run, run_night
 from tests.e2e.stores import CANARIES, Bench
-from tests.support.embedding_server import KEY, VARIABLE, EmbeddingServer, serve_voyage
+from tests.support.fake_server import KEY, VARIABLE, FakeServer, serve_voyage
 
 QUERY = "who looks after the heating?"
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Generator[EmbeddingServer]:
+def server(monkeypatch: pytest.MonkeyPatch) -> Generator[FakeServer]:
     with serve_voyage(monkeypatch) as server:
         yield server
 
 
-def hosted(server: EmbeddingServer, **more: str) -> dict[str, str]:
+def hosted(server: FakeServer, **more: str) -> dict[str, str]:
     """Return the variables of a night that embeds with the server."""
     return {
         "NOCTUARY_ENCODER_PROVIDER": "voyage",
@@ -45,7 +45,7 @@ def told(bench: Bench) -> list[tuple[object, float]]:
 
 
 @pytest.mark.slow
-def test_a_store_changes_to_a_provider_and_back(small: Bench, server: EmbeddingServer) -> None:
+def test_a_store_changes_to_a_provider_and_back(small: Bench, server: FakeServer) -> None:
     before, local = told(small), small.manifest
     poor = run_night(
         small.source, small.store, extra=hosted(server, NOCTUARY_ENCODER_BUDGET_USD="0")
@@ -81,7 +81,7 @@ def test_a_store_changes_to_a_provider_and_back(small: Bench, server: EmbeddingS
     assert all(canary not in server.everything for canary in CANARIES)
 
 
-def _look_at_hosted(bench: Bench, server: EmbeddingServer) -> None:
+def _look_at_hosted(bench: Bench, server: FakeServer) -> None:
     """Everything of the snapshot follows the model, and recall asks it for the query alone."""
     manifest = bench.manifest
     assert manifest.encoder is not None

@@ -67,7 +67,8 @@ _READ = """
 import sys, time
 from pathlib import Path
 from noctuary.sources.export import export_corpus
-from noctuary.sources.source import MemoryLink, open_source
+from noctuary.sources.open import open_source
+from noctuary.sources.source import MemoryLink
 with open_source(Path(sys.argv[1])) as source:
     started = time.process_time()
     withheld = sum(r.withheld is not None for r in source.rows())

@@ -123,17 +123,14 @@ def test_what_is_taken_is_strictly_smaller_by_one_estimate(
     contents: list[str], data: st.DataObject, threshold: float
 ) -> None:
     vectors = data.draw(arrays(np.float64, (len(contents), 3), elements=st.floats(-1, 1)))
-    (trial,) = escalate(
+    ((verdict,),) = escalate(
         [Request("c", contents, vectors)],
         lambda texts: np.ones((len(texts), 3)),
         settings=SummarySettings(threshold=threshold),
     )
-    assert trial.source_tokens == source_tokens(contents)
-    assert trial.taken or trial.attempts
-    if trial.taken and trial.judged is not None and trial.judged.report is not None:
-        tokens = estimate_tokens(trial.judged.text)
-        assert trial.judged.summary_tokens == tokens < trial.source_tokens
-        assert trial.judged.report.align >= threshold
+    if verdict.outcome is None and verdict.report is not None:
+        assert estimate_tokens(verdict.text) < source_tokens(contents)
+        assert verdict.report.align >= threshold
 
 
 @given(st.integers(1, 60), st.floats(0.01, 1.0))

@@ -19,7 +19,8 @@ from noctuary.sources.corpus import read_records
 from noctuary.sources.export import ExportReport, diff_corpora, export_corpus, read_report
 from noctuary.sources.jsonl import JsonlSource
 from noctuary.sources.normalize import Accepted, find_sensitivity, normalize
-from noctuary.sources.source import RawRow, open_source
+from noctuary.sources.open import open_source
+from noctuary.sources.source import RawRow
 from noctuary.text.secret_forms import entropy_bits
 
 NOW_US = 1_790_000_000_000_000

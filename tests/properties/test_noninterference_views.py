@@ -102,7 +102,7 @@ def _cluster(seen: Seen, summary: str) -> Any:
 
 
 def _warned(view: View, wing: str) -> Any:
-    answer = plain(recall_in_view(view, "boiler", 5, wing=wing)[0])
+    answer = recall_in_view(view, "boiler", 5, wing=wing)
     return answer["warnings"]
 
 

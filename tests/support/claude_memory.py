@@ -17,7 +17,8 @@ from noctuary.curate.proposals import Proposal
 from noctuary.graph.extract import extract
 from noctuary.sources.corpus import read_records
 from noctuary.sources.export import export_corpus
-from noctuary.sources.source import open_source
+from noctuary.sources.open import open_source
+from noctuary.sources.source import Source
 from noctuary_pipelines import sample
 
 DATE = "2026-03-01T12:00:00+00:00"
@@ -217,3 +218,13 @@ def proposals_for(records: Sequence[MemoryRecord]) -> list[Proposal]:
     """Return what a night without vectors and successors would propose."""
     found = [extract(r.content, r.tags, r.expanded_keywords, is_turn=r.is_turn) for r in records]
     return propose(Materials(records, found, (), {}, None))
+
+
+def check_rows_of(source: Source) -> None:
+    """Check that rows of a source are found by their ids as well."""
+    rows = list(source.rows())
+    for key in dict.fromkeys(
+        row.key for row in rows[:: len(rows) // 40 + 1] if row.key is not None
+    ):
+        assert list(source.rows_of(str(key))) == [row for row in rows if row.key == key]
+    assert not list(source.rows_of("no such id"))

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.compact.clusters import Cluster, ClusterText, write_rows
-from noctuary.compact.summaries import Summary, judged_schema, to_row
-from noctuary.core.files import replacement
+from noctuary.compact import summaries as tables
+from noctuary.compact.clusters import Cluster, ClusterText
+from noctuary.compact.summaries import Summary
 
 WORDS = ("lyon", "rent", "cat", "flat", "train", "move")
 
@@ -63,6 +63,6 @@ def cluster_text(name: str, *positions: int, **fields: Any) -> ClusterText:
 
 def write_summaries(path: Path, summaries: Iterable[Summary]) -> None:
     """Replace a table of summaries."""
-    with replacement(path) as tmp, write_rows(tmp, judged_schema(Summary)) as add:
+    with tables.write_summaries(path) as add:
         for summary in summaries:
-            add(to_row(summary))
+            add(summary)

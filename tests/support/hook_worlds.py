@@ -11,7 +11,6 @@ from typing import Any
 
 from noctuary.agents.hooks import Failure, HookEvent, HookProcess
 from noctuary.agents.state import SessionState
-from noctuary.context.inject import Injection, inject
 from noctuary.core.settings import HookSettings
 
 
@@ -81,10 +80,6 @@ class MemoryWorld(HookProcess):
             return self.known
         found = [m for m in self.known["memories"] if str(m["id"]) in set(memory_ids)]
         return {**self.known, "memories": found}
-
-    def inject(self, result: Mapping[str, Any], *, max_tokens: int) -> Injection:
-        self._called("inject")
-        return inject(result, max_tokens=max_tokens, on_record=False)
 
     def read_session(self, session_id: str) -> SessionState:
         self._called("read_session")

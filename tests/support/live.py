@@ -15,7 +15,7 @@ from typing import Any
 from noctuary.core.tombstones import read_tombstones
 from noctuary.sources.corpus import read_records
 from noctuary.sources.export import export_corpus
-from noctuary.sources.source import open_source
+from noctuary.sources.open import open_source
 from tests.support.store import Store
 
 SCHEMA = """

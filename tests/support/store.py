@@ -182,7 +182,7 @@ def _summaries(
         return ClusterText(cluster, contents, encoder.encode_documents(contents))
 
     batch = [text_of(cluster) for cluster in clusters]
-    made = summarize_batch(batch, encoder.encode_documents).summaries
+    made = summarize_batch(batch, encoder.encode_documents)
     return [summary for summary in made if summary.status == "accepted"]
 
 

@@ -16,6 +16,7 @@ from noctuary.embed.tiers import (
     TableHome,
     TierReport,
     TierState,
+    connect,
     sync_tiers,
     tier_tables,
 )
@@ -58,7 +59,7 @@ def search_tier(
     """
     name = FULL_TIER if dim >= len(query) else f"{TABLE_PREFIX}{dim}"
     vector = prefix(query, min(dim, len(query)))
-    search = home.connect().open_table(name).search(vector, vector_column_name="vector")
+    search = connect(home.directory).open_table(name).search(vector, vector_column_name="vector")
     # Indexed distances are on another scale: ten times as many are scored again.
     search = search.distance_type("cosine").refine_factor(10).limit(k)
     found = search.select(["memory_id", "_distance"]).to_arrow().to_pylist()

@@ -89,15 +89,15 @@ function facts(told) {
 // The list: answers to a question, or the newest memories.
 
 function hit(memory) {
-  const steps = (memory.steps || []).filter((step) => Math.abs(step.delta) >= 0.0005);
+  const steps = (memory.score_events || []).filter((step) => Math.abs(step.delta) >= 0.0005);
   const newer = memory.annotations?.superseded_by;
   const score = make("span", { class: "score" });
-  if (memory.score !== undefined) {
-    score.append(memory.score.toFixed(3));
-    score.style.setProperty("--share", `${Math.round(memory.score * 100)}%`);
+  if (memory.final_score !== undefined) {
+    score.append(memory.final_score.toFixed(3));
+    score.style.setProperty("--share", `${Math.round(memory.final_score * 100)}%`);
   }
   return make("li", {}, make("a", { class: "hit", href: toMemory(memory.id) },
-    make("span", { class: "place" }, memory.score === undefined ? "" : score, place(memory),
+    make("span", { class: "place" }, memory.final_score === undefined ? "" : score, place(memory),
       newer === undefined ? "" : make("strong", {}, ` superseded by [${newer}]`)),
     make("span", { class: "text" }, memory.content, memory.truncated ? " \u2026" : ""),
     steps.length ? make("span", { class: "steps" }, steps.map((step) =>
@@ -109,7 +109,7 @@ function answerLines(found) {
   const lines = found.warnings.map((w) => warning(`${w.code}: ${w.message}`));
   if (sure?.abstain) lines.push(warning("Probably none of these answers the question."));
   const where = here().wing ? ` in ${here().wing}` : "";
-  const ms = Math.round(found.elapsed_ms);
+  const ms = Math.round((found.phase_timing_ms?.total ?? 0));
   lines.push(note(memories.length ? `${counted(memories.length, "memories")}${where} in ${ms} ms` : `Nothing was found${where}.`));
   return lines;
 }
@@ -234,7 +234,7 @@ function whyParts(why, q) {
 
 async function clusterParts(id, signal) {
   const whole = await ask("cluster", { id }, signal);
-  const rows = whole.memories.map((m) => make("li", {}, note(memoryLink(m.id), " ", when(m.created_at)), make("div", { class: "whole" }, m.content)));
+  const rows = whole.sources.map((m) => make("li", {}, note(memoryLink(m.id), " ", when(m.created_at)), make("div", { class: "whole" }, m.content)));
   return [make("h2", {}, `Stands for ${counted(rows.length, "memories")}`), make("ol", { class: "line" }, rows)];
 }
 
@@ -269,9 +269,9 @@ const IN_TIME = ["supersedes", "superseded_by", "previous_turn", "next_turn", "s
 
 function relatedParts(related) {
   const parts = [];
-  if (related.concepts.length) {
+  if (related.neighbours.length) {
     parts.push(make("h2", {}, "Concepts"), make("p", { class: "chips" },
-      related.concepts.map((c) => conceptLink(c.name, c.shared))));
+      related.neighbours.map((c) => conceptLink(c.name, c.shared))));
   }
   const others = related.memories.filter((m) => !IN_TIME.includes(m.relation));
   if (others.length) {
@@ -288,24 +288,25 @@ function relatedParts(related) {
 
 async function showConcept({ name }, signal) {
   const found = await ask("related", { concept: name }, signal);
-  const { memories, relations, concepts, totals } = found;
+  const { concept, memories, relations, neighbours, totals } = found;
   const heading = (title, shown, total) => make("h2", {}, `${title} (${shown < total ? `${number(shown)} of ` : ""}${number(total)})`);
-  const parts = [make("h1", {}, found.about)];
-  if (found.aliases) parts.push(note(`also: ${found.aliases.join(", ")}`));
+  const parts = [make("h1", {}, concept.name)];
+  if (concept.aliases.length) parts.push(note(`also: ${concept.aliases.join(", ")}`));
   if (relations.length) {
     parts.push(heading("Stated relations", relations.length, totals.relations), make("ul", { class: "line" },
       relations.map((r) => make("li", { class: r.open ? undefined : "ended" },
-        conceptLink(r.subject), ` ${spoken(r.relation)} `, conceptLink(r.object),
+        conceptLink(r.direction === "out" ? concept.name : r.other), ` ${spoken(r.relation)} `,
+        conceptLink(r.direction === "out" ? r.other : concept.name),
         note(r.open ? `since ${when(r.valid_from)}` : `${when(r.valid_from)} to ${when(r.valid_to)}`, "; said by ",
           ...commas(r.evidence.map((id) => memoryLink(id))))))));
   }
-  if (concepts.length) {
-    parts.push(heading("In the same memories", concepts.length, totals.concepts), make("p", { class: "chips" },
-      concepts.map((c) => conceptLink(c.name, c.shared))));
+  if (neighbours.length) {
+    parts.push(heading("In the same memories", neighbours.length, totals.neighbours), make("p", { class: "chips" },
+      neighbours.map((c) => conceptLink(c.name, c.shared))));
   }
   parts.push(heading("Memories", memories.length, totals.memories), make("ul", { class: "line" },
-    memories.map((m) => make("li", {}, note(memoryLink(m.id), ` ${when(m.created_at)} \u00b7 ${m.relation}`,
-      m.superseded_by === undefined ? "" : make("span", {}, " \u00b7 superseded by ", memoryLink(m.superseded_by))), m.line))));
+    memories.map((m) => make("li", {}, note(memoryLink(m.id), ` ${when(m.created_at)} \u00b7 ${m.role}`,
+      m.replaced_by === undefined ? "" : make("span", {}, " \u00b7 superseded by ", memoryLink(m.replaced_by))), m.line))));
   return parts;
 }
 

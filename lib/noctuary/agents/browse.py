@@ -36,12 +36,11 @@ from noctuary.agents.mcp_view import (
     MAX_MEMORIES,
     AskedWronglyError,
     Fields,
-    Memory,
     Seen,
     UnknownItemError,
     View,
+    cut_content,
     explain_in_view,
-    marked,
     memory_fields,
     plain,
     read_cluster,
@@ -71,11 +70,10 @@ Asked = Mapping[str, str]
 
 def _recall(view: View, asked: Asked) -> Fields:
     """Return what answers a question; nothing is logged, or looking would change what ranks."""
-    answer, _ = recall_in_view(
+    found = recall_in_view(
         view, asked.get("q", ""), _count(asked), wing=asked.get("wing"), explain=True,
         dry_run=True, timeout_s=_TIMEOUT_S,
     )  # fmt: skip
-    found = plain(answer)
     # Of equal scores people's words come first.
     found["memories"].sort(key=_by_score)
     for warning in found["warnings"]:
@@ -84,13 +82,13 @@ def _recall(view: View, asked: Asked) -> Fields:
 
 
 def _by_score(memory: Fields) -> tuple[float, bool]:
-    return -float(memory["score"]), float(memory["importance"]) <= _CHATTER
+    return -float(memory["final_score"]), float(memory["importance"]) <= _CHATTER
 
 
 def _why(view: View, asked: Asked) -> Fields:
     """Say why a recall returns or does not return one memory."""
     query, memory_id = asked.get("q", ""), asked.get("id", "")
-    return plain(explain_in_view(view, query, memory_id, _count(asked), wing=asked.get("wing")))
+    return explain_in_view(view, query, memory_id, _count(asked), wing=asked.get("wing"))
 
 
 def _newest(view: View, asked: Asked) -> Fields:
@@ -108,7 +106,7 @@ def _newest(view: View, asked: Asked) -> Fields:
         if "after" in asked:
             start = int(np.flatnonzero(order == seen.find(asked["after"])).sum()) + 1
         shown = order[start : start + _count(asked)].tolist()
-        listed = [plain(_listed(seen, position)) for position in shown]
+        listed = [_listed(seen, position) for position in shown]
         left = int(order.size) - start - len(shown)
         return {"memories": listed, "total": int(order.size), "left": left}
 
@@ -120,15 +118,14 @@ def _is_chatter(seen: Seen, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
     return turns & (reader.importance[positions] <= _CHATTER)
 
 
-def _listed(seen: Seen, position: int) -> Memory:
+def _listed(seen: Seen, position: int) -> Fields:
     fields = memory_fields(seen.recaller.reader, position)
-    whole, fields["content"] = fields["content"], fields["content"][:_LISTED_CHARS]
-    return Memory(**fields, truncated=whole != fields["content"] or None)
+    return {**fields, **cut_content(fields["content"], _LISTED_CHARS)}
 
 
 def _in_snapshot(read: Callable[[Seen, Asked], Any], view: View, asked: Asked) -> Fields:
     with view.open() as seen:
-        return plain(read(seen, asked))
+        return read(seen, asked)
 
 
 def _concepts(view: View, asked: Asked) -> Fields:
@@ -168,7 +165,7 @@ ANSWERS: Mapping[str, Callable[[View, Asked], Fields]] = {
         lambda seen, asked: relate(seen, asked.get("id"), asked.get("concept"), MAX_MEMORIES),
     ),
     "concepts": _concepts,
-    "status": lambda view, asked: plain(read_state(view)),
+    "status": lambda view, asked: read_state(view),
     "night": _night,
 }
 
@@ -303,7 +300,7 @@ class PageServer(ThreadingTCPServer):
                 if len(text) > MAX_CHARS:
                     found = f"{parameter!r} has {len(text):,} characters; expected at most"
                     raise AskedWronglyError(f"{found} {MAX_CHARS:,}")
-            found = marked(ANSWERS[name.removeprefix("api/")](self._view, asked))
+            found = plain(ANSWERS[name.removeprefix("api/")](self._view, asked))
             return Sent(HTTPStatus.OK, _JSON, json.dumps(found, ensure_ascii=False).encode())
         except UnknownItemError as error:
             return _say(HTTPStatus.NOT_FOUND, error)

@@ -43,7 +43,7 @@ from noctuary.agents.state import (
     SessionState,
     append_entry,
     find_parent,
-    hash_content,
+    key_of,
     make_private,
     note_call,
     note_resumed,
@@ -56,7 +56,6 @@ from noctuary.agents.state import (
 from noctuary.core.foreign_json import parse_json
 
 if TYPE_CHECKING:
-    from noctuary.context.inject import Injection
     from noctuary.core.settings import HookSettings, TranscriptSettings
     from noctuary.recall.candidates import Mask
     from noctuary.recall.reader import SnapshotReader
@@ -235,19 +234,16 @@ def _on_prompt(event: HookEvent, process: HookProcess) -> Reply:
             return Reply(failure=Failure(str(warning["code"]), str(warning.get("message", ""))))
         process.is_cut |= str(warning.get("code")).startswith("deadline_")
 
-    def ask_wider() -> Answer | Failure:
-        # Not another question of the user: what it finds is not counted as used.
-        return process.recall(query, k=MAX_CANDIDATES, **asked, dry_run=True)
-
-    return Reply(_inject_new(event, settings, process, result, ask_wider))
+    return Reply(_inject_new(event, settings, process, query, asked, result))
 
 
 def _inject_new(
     event: HookEvent,
     settings: HookSettings,
     process: HookProcess,
+    query: str,
+    asked: Mapping[str, Any],
     result: Answer,
-    ask_wider: Callable[[], Answer | Failure],
 ) -> str:
     """Return the block of what is new to the session, and remember it."""
     from noctuary.context.inject import distinct
@@ -267,20 +263,31 @@ def _inject_new(
     found = worth(result)
     kept = distinct(found, is_known=is_known)
     if len(kept) < len(found) and process.has_time():
-        # Some say the same: what ranks behind them moves up.
-        wider = ask_wider()
+        # Some say the same: what ranks behind them moves up. This is no other question of the
+        # user: what it finds is not counted as used.
+        wider = process.recall(query, k=MAX_CANDIDATES, **asked, dry_run=True)
         more = [] if isinstance(wider, Failure) else worth(wider)
         ids = {memory.get("id") for memory in found}
         found += [memory for memory in more if memory.get("id") not in ids]
         kept = distinct(found, settings.memories, is_known)
     new = [memory for memory in kept if not is_known(memory)]
-    shown = {**result, "answerability": None, "memories": new}
-    shown["query"] = event.prompt[:MAX_PROMPT_CHARS]
-    budget = min(settings.budget_tokens, CONTEXT_TOKENS[process.agent])
-    block = process.inject(shown, max_tokens=budget)
-    if block.memories:
-        process.write_session(event.session_id, state.with_injected(new[: block.memories]))
-    return block.text
+    store, prompt = result.get("store"), event.prompt[:MAX_PROMPT_CHARS]
+    text, shown = _make_block(process, new, settings.budget_tokens, store, prompt)
+    if shown:
+        process.write_session(event.session_id, state.with_injected(shown))
+    return text
+
+
+def _make_block(
+    process: HookProcess, memories: Sequence[Memory], budget: int, store: Any, query: str = ""
+) -> tuple[str, Sequence[Memory]]:
+    """Return a block and the memories in it; they go on record once the agent has its answer."""
+    from noctuary.context.inject import make_block
+
+    block = make_block(memories, max_tokens=min(budget, CONTEXT_TOKENS[process.agent]))
+    shown = memories[: block.memories]
+    process.unrecorded = (store, shown, query)
+    return block.text, shown
 
 
 def _on_session_start(event: HookEvent, process: HookProcess) -> Reply:
@@ -307,18 +314,14 @@ def _on_session_start(event: HookEvent, process: HookProcess) -> Reply:
     if isinstance(result, Failure):
         process.write_session(event.session_id, state)
         return Reply(failure=result)
-    found = {(str(m.get("id")), hash_content(m)): m for m in result.get("memories") or ()}
+    found = {key_of(m): m for m in result.get("memories") or ()}
     restored = distinct(
-        [
-            {**found[key], "final_score": i.score}
-            for i in best
-            if (key := (i.memory_id, i.text_hash)) in found
-        ]
+        [{**found[key], "final_score": i.score} for i in best if (key := i[:2]) in found]
     )
-    budget = min(settings.restore_tokens, CONTEXT_TOKENS[process.agent])
-    block = process.inject({**result, "memories": restored, "query": ""}, max_tokens=budget)
-    process.write_session(event.session_id, state.with_injected(restored[: block.memories]))
-    return Reply(block.text)
+    budget = settings.restore_tokens
+    text, shown = _make_block(process, restored, budget, result.get("store"))
+    process.write_session(event.session_id, state.with_injected(shown))
+    return Reply(text)
 
 
 def _on_note(event: HookEvent, process: HookProcess) -> Reply:
@@ -357,6 +360,7 @@ RETRY_S = 60.0  # between two starts: a server that cannot run is not tried with
 STAMP = f"{HOOKS}/server_started"
 
 Answer = Mapping[str, Any]  # what `RecallResult.to_json` gives
+Memory = Mapping[str, Any]  # one of its memories
 
 
 class HookProcess:
@@ -370,6 +374,7 @@ class HookProcess:
         self.agent = agent
         self.event_name = ""
         self.is_cut = False  # whether the deadline cut the answer short
+        self.unrecorded: tuple[Any, Sequence[Memory], str] | None = None  # store, memories, query
         self.lifetime_s = LIFETIME_S
         self._store = store
         self._home = home
@@ -449,11 +454,13 @@ class HookProcess:
 
         return _in_time(fetch_here, self.until_s() + COLD_GRACE_S)
 
-    def inject(self, result: Answer, *, max_tokens: int) -> Injection:
-        """Return the block of an answer's memories and put it on record."""
-        from noctuary.context.inject import inject
+    def record_injection(self) -> None:
+        """Put hashes of what was injected on the store's record."""
+        from noctuary.context.inject import record_block
 
-        return inject(result, max_tokens=max_tokens)
+        with suppress(Exception):
+            if self.unrecorded is not None:
+                record_block(*self.unrecorded)
 
     def read_session(self, session_id: str) -> SessionState:
         """Return what was injected into a session."""
@@ -729,11 +736,15 @@ def capture_journalled(home: Path, store: Path, settings: TranscriptSettings) ->
     return notes
 
 
-def answer_in_time(agent: str, store: str | None, raw: bytes, started_s: float) -> bytes:
-    """Return the line to print for an event that no server answers; the process ends in time."""
+def answer_in_time(
+    agent: str, store: str | None, raw: bytes, started_s: float, tell: Callable[[bytes], None]
+) -> None:
+    """Tell the line to print for an event that no server answers; the process ends in time."""
     process = HookProcess(agent, store, environment_home(), started_s)
     threading.Thread(target=process.end_in_time, daemon=True).start()
-    return answer(raw, process)
+    tell(answer(raw, process))
+    process.event_name = ""  # answered: what is left to do is no timeout of it
+    process.record_injection()
 
 
 def answer(raw: bytes, process: HookProcess) -> bytes:

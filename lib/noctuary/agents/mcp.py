@@ -23,7 +23,7 @@ from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
 from mcp.server.mcpserver.resources import ResourceSecurity
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from noctuary import __version__
 from noctuary.agents.mcp_view import (
@@ -32,17 +32,9 @@ from noctuary.agents.mcp_view import (
     ITEM_URI,
     MAX_CONTEXT_TOKENS,
     MAX_MEMORIES,
-    ClusterAnswer,
-    ContextAnswer,
-    ForgetAnswer,
-    Item,
-    RecallAnswer,
-    RelatedAnswer,
-    RememberAnswer,
-    StatusAnswer,
+    Fields,
     UnknownItemError,
     View,
-    WhyAnswer,
     assemble_in_view,
     explain_in_view,
     forget_in_view,
@@ -174,24 +166,24 @@ class Tools:
         category: Annotated[str | None, Field(description="Only this category.")] = None,
         as_of: Annotated[str | None, _AS_OF] = None,
         explain: Annotated[bool, _EXPLAIN] = False,
-    ) -> RecallAnswer:
+    ) -> Fields:
         """Return the memories relevant to a question, best first.
 
         An empty list with a warning means that the search failed; without one, that it found
         nothing. If answerability says abstain, the memories probably do not answer the question.
         """
-        where: dict[str, Any] = {"wing": wing, "room": room, "category": category, "as_of": as_of}
-        answer, found = recall_in_view(
-            self._view, query, k, **where, explain=explain, timeout_s=self._timeout_s
-        )
-        self._view.note_handed_out(found.get("memories", ()), query)
-        return answer
+        found = recall_in_view(
+            self._view, query, k, wing=wing, room=room, category=category, as_of=as_of,
+            explain=explain, timeout_s=self._timeout_s,
+        )  # fmt: skip
+        self._view.note_handed_out(found["memories"], query)
+        return found
 
-    def get(self, id: Annotated[str | int, _ID]) -> Item:
+    def get(self, id: Annotated[str | int, _ID]) -> Fields:
         """Return one memory in full, with its concepts and any newer version."""
         with self._view.open() as seen:
             found = read_item(seen, str(id))
-        self._view.note_handed_out([found.model_dump()])
+        self._view.note_handed_out([found])
         return found
 
     def related(
@@ -199,7 +191,7 @@ class Tools:
         id: Annotated[str | int | None, Field(description="Id of a memory or a summary.")] = None,
         concept: Annotated[str | None, _CONCEPT] = None,
         limit: Annotated[int, _LIMIT] = 10,
-    ) -> RelatedAnswer:
+    ) -> Fields:
         """Return everything connected with a memory or a concept: give one of the two.
 
         That is memories that share a subject, follow in the conversation or replace each other;
@@ -216,7 +208,7 @@ class Tools:
         wing: Annotated[str | None, Field(description="Only this wing (project).")] = None,
         room: Annotated[str | None, Field(description="Only this room (topic).")] = None,
         category: Annotated[str | None, Field(description="Only this category.")] = None,
-    ) -> WhyAnswer:
+    ) -> Fields:
         """Return why a recall of a question returns one memory, or does not."""
         return explain_in_view(
             self._view, query, str(id), k, wing=wing, room=room, category=category
@@ -227,7 +219,7 @@ class Tools:
         query: Annotated[str, Field(description="What the prompt is about, in plain words.")],
         budget_tokens: Annotated[int, _BUDGET] = 1_000,
         wing: Annotated[str | None, Field(description="Only this wing (project).")] = None,
-    ) -> ContextAnswer:
+    ) -> Fields:
         """Return the memories relevant to a question as one text, within a budget of tokens.
 
         For a prompt that you build for another model; recall has scores and more detail.
@@ -244,7 +236,7 @@ class Tools:
         supersedes: Annotated[
             str | int | None, Field(description="Id of what it replaces, as remember gave it.")
         ] = None,
-    ) -> RememberAnswer:
+    ) -> Fields:
         """Keep one memory in noctuary's own store; it is on disk when this answers.
 
         Texts that read like a secret are refused. If similar names an older memory that this one
@@ -259,7 +251,7 @@ class Tools:
         self,
         ids: Annotated[list[str | int], _IDS],
         token: Annotated[str | None, Field(description="Of the plan that the user saw.")] = None,
-    ) -> ForgetAnswer:
+    ) -> Fields:
         """Forget memories for good, in two calls: the plan with their texts, then with its token.
 
         Without a token nothing is changed. Afterwards no recall shows them, and the next night
@@ -267,18 +259,18 @@ class Tools:
         """
         return forget_in_view(self._view, ids, token)
 
-    def status(self) -> StatusAnswer:
+    def status(self) -> Fields:
         """Return the state of the memory: its age, visible counts and any faults."""
         return read_state(self._view)
 
-    def cluster(self, id: str) -> ClusterAnswer:
+    def cluster(self, id: str) -> Fields:
         """Return a summary, by its own id or its cluster's, with every memory in full."""
         with self._view.open() as seen:
             found = read_cluster(seen, id)
-        self._view.note_handed_out([memory.model_dump() for memory in found.memories])
+        self._view.note_handed_out(found["sources"])
         return found
 
-    def concept(self, name: str) -> RelatedAnswer:
+    def concept(self, name: str) -> Fields:
         """Return the memories, concepts and relations around a concept, by its name."""
         return self.related(concept=name)
 
@@ -325,7 +317,7 @@ Progress = Context[Any, Any]
 
 
 def _in_thread(
-    workers: Workers, work: Callable[..., BaseModel], answer: Callable[[Answered], Any]
+    workers: Workers, work: Callable[..., Fields], answer: Callable[[Answered], Any]
 ) -> Callable[..., Any]:
     """Return a function with the signature of `work` that does it in a thread and says how long."""
 
@@ -343,8 +335,9 @@ def _in_thread(
     signature = inspect.signature(work, eval_str=True)
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=Progress)
     parameters = [*map(_blank_is_absent, signature.parameters.values()), context]
-    returned = Annotated[CallToolResult, signature.return_annotation]
-    call.__dict__["__signature__"] = inspect.Signature(parameters, return_annotation=returned)
+    call.__dict__["__signature__"] = signature.replace(
+        parameters=parameters, return_annotation=CallToolResult
+    )
     call.__annotations__ = {p.name: p.annotation for p in parameters}
     call.__name__, call.__doc__ = work.__name__, inspect.getdoc(work)
     return call

@@ -1,4 +1,4 @@
-"""Putting `noctuary mcp` into the settings of agents, and taking it out; other bytes stay."""
+"""Putting `noctuary mcp` into the settings of agents, and taking it out again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -23,7 +23,6 @@ from noctuary.agents.install import (
     SettingsFile,
     SettingsPlace,
     enabled_plugin,
-    indent_of,
     is_same_json,
     parse_settings,
     put_in,
@@ -181,7 +180,7 @@ def uninstall_server(place: SettingsPlace, *, home: Path, dry_run: bool = False)
         if not others:
             del after[key]
         rest = _edited(place, before, after, None)
-    is_empty = rest is not None and rest.split() in ([], [b"{}"], [b"{", b"}"])
+    is_empty = rest is not None and rest.split() in ([], [b"{}"])
     return take_out(
         place, before, rest, is_empty=is_empty, home=home, kind=SERVER_RECEIPTS, dry_run=dry_run
     )
@@ -218,7 +217,7 @@ def _entry(agent: str, words: Sequence[str], environ: Mapping[str, str] | None) 
 
 
 def _read(place: SettingsPlace) -> SettingsFile:
-    return read_settings(place.path, _parse_toml if place.agent == "codex" else _parse_json)
+    return read_settings(place.path, _parse_toml if place.agent == "codex" else parse_settings)
 
 
 def _servers(before: SettingsFile, key: str) -> Settings:
@@ -243,142 +242,25 @@ def _edited(
     place: SettingsPlace, before: SettingsFile, after: Settings, entry: Settings | None
 ) -> bytes:
     """Return a file's bytes with another entry of noctuary's, None for none, all others kept."""
-    whole = (before.raw or b"").decode("utf-8")
-    text = whole.removeprefix(_BOM)
-    if place.agent == "codex":
-        edited, parse = _edit_toml(text, entry), _parse_toml
-    else:
-        edited, parse = _edit_json(text, CLIENTS[place.agent].key, entry), _parse_json
-    # Whatever the text looks like: it must read as what is wanted, or it is not written.
+    if place.agent != "codex":
+        return before.render(after)
     reads: Settings | None = None
-    with suppress(HookInstallError):
-        reads = parse(place.path, edited)
+    edited = ""
+    with suppress(HookInstallError, KeyError, TypeError, ValueError):
+        edited = _edit_toml((before.raw or b"").decode("utf-8"), entry)
+        reads = _parse_toml(place.path, edited)
+    # Whatever the text looks like: it must read as what is wanted, or it is not written.
     if not is_same_json(reads, after):
         raise HookInstallError(
             f"{place.path} is written in a way that noctuary cannot edit: change its server "
             f'"{NAME}" yourself; nothing was changed'
         )
-    return (_BOM * (whole != text) + edited).encode("utf-8")
+    return edited.encode("utf-8")
 
 
-_BOM = "\ufeff"
+# TOML, of Codex: a new table stands at the end, where it changes the meaning of nothing before it.
 
-# JSON as editors allow it: with comments and a comma after the last item. Both become spaces, so
-# that places in the rest are those of the text itself.
-
-_TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\r\n]*|/\*.*?\*/', re.DOTALL)
-_LAST_COMMA = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=\s*[}\]])', re.DOTALL)
-_DECODER = json.JSONDecoder()
-
-
-def _plain(text: str) -> str:
-    def spaces(found: re.Match[str]) -> str:
-        return found[0] if found[0][0] == '"' else re.sub(r"[^\r\n]", " ", found[0])
-
-    return _LAST_COMMA.sub(spaces, _TOKENS.sub(spaces, text))
-
-
-def _parse_json(path: Path, text: str) -> Settings:
-    plain = _plain(text)
-    return parse_settings(path, plain) if plain.strip() else {}
-
-
-class _Member(NamedTuple):
-    """A member of an object in a text: where its key begins, and its value begins and ends."""
-
-    key: str
-    at: int
-    value: int
-    end: int
-
-
-def _members(plain: str, at: int) -> Iterator[_Member]:
-    """Yield the members of the object that begins at a place of valid JSON."""
-    at = _skip(plain, at + 1)
-    while plain[at] != "}":
-        key, end = _DECODER.raw_decode(plain, at)
-        value = _skip(plain, _skip(plain, end) + 1)
-        _, end = _DECODER.raw_decode(plain, value)
-        yield _Member(key, at, value, end)
-        at = _skip(plain, end)
-        at = _skip(plain, at + 1) if plain[at] == "," else at
-
-
-def _skip(plain: str, at: int) -> int:
-    while plain[at] in " \t\r\n":
-        at += 1
-    return at
-
-
-def _edit_json(text: str, key: str, entry: Settings | None) -> str:
-    plain = _plain(text)
-    if not plain.strip():
-        return text + json.dumps({key: {NAME: entry}}, indent=2, ensure_ascii=False) + "\n"
-    root = _skip(plain, 0)
-    servers = next((m for m in _members(plain, root) if m.key == key), None)
-    if servers is None:
-        return _insert(text, plain, root, key, {NAME: entry})
-    inside = list(_members(plain, servers.value))
-    own = next((m for m in inside if m.key == NAME), None)
-    if entry is None:  # a key that would be left empty goes too
-        where, name = (root, key) if len(inside) == 1 else (servers.value, NAME)
-        return _cut(text, plain, where, name)
-    if own is None:
-        return _insert(text, plain, servers.value, NAME, entry)
-    indent = _indent_at(text, own.at)
-    return text[: own.value] + _rendered(text, entry, indent) + text[own.end :]
-
-
-def _insert(text: str, plain: str, where: int, name: str, value: Any) -> str:
-    """Return a text with one more member at the end of the object that begins there."""
-    key, members = json.dumps(name), list(_members(plain, where))
-    if members:
-        before, at = members[-1].at, members[-1].end
-        lead = text[len(text[:before].rstrip(_SPACE)) : before] or " "
-        indent = lead.rpartition(_LF)[2] if _LF in lead else ""
-        return f"{text[:at]},{lead}{key}: {_rendered(text, value, indent)}{text[at:]}"
-    outer, at = _indent_at(text, where), where + 1
-    newline, indent = _newline(text), outer + indent_of(text)
-    end = "" if _LF in plain[at : _skip(plain, at)] else newline + outer
-    return f"{text[:at]}{newline}{indent}{key}: {_rendered(text, value, indent)}{end}{text[at:]}"
-
-
-def _cut(text: str, plain: str, where: int, name: str) -> str:
-    """Return a text without a member; comments beside it stay."""
-    members = list(_members(plain, where))
-    place = next(i for i, m in enumerate(members) if m.key == name)
-    own = members[place]
-    begin = len(text[: own.at].rstrip(_SPACE))
-    if place > 0:
-        comma = plain.index(",", members[place - 1].end)
-        return text[:comma] + text[comma + 1 : begin] + text[own.end :]
-    if len(members) > 1:
-        comma = plain.index(",", own.end)
-        return text[:begin] + text[own.end : comma] + text[comma + 1 :]
-    return text[:begin] + re.sub(r"\A\s*,", "", text[own.end :])
-
-
-_SPACE, _LF = " \t\r\n", "\n"
-
-
-def _newline(text: str) -> str:
-    return "\r\n" if "\r\n" in text else "\n"
-
-
-def _indent_at(text: str, at: int) -> str:
-    """Return what the line of a place begins with."""
-    line = text[text.rfind(_LF, 0, at) + 1 : at]
-    return line[: len(line) - len(line.lstrip(" \t"))]
-
-
-def _rendered(text: str, value: Any, indent: str) -> str:
-    lines = json.dumps(value, indent=indent_of(text), ensure_ascii=False).split(_LF)
-    return (_newline(text) + indent).join(lines)
-
-
-# TOML, of Codex: a table of its own at the end, which changes the meaning of nothing before it.
-
-_OWN_TABLE = re.compile(rf"[ \t]*\[mcp_servers\.{NAME}[.\]]")
+_OWN_HEADER = re.compile(rf'(?m)^[ \t]*\[mcp_servers\.[\'"]?{NAME}\b[^\r\n]*?\][ \t]*(?:\r?\n)?')
 
 
 def _parse_toml(path: Path, text: str) -> Settings:
@@ -392,45 +274,53 @@ def _parse_toml(path: Path, text: str) -> Settings:
 
 def _edit_toml(text: str, entry: Settings | None) -> str:
     """Return a text with another table of noctuary's, None for none; every comment stays."""
-    newline = _newline(text)
-    table = "" if entry is None else _toml_table(entry).replace(_LF, newline)
-    lines = re.split(r"(?<=\n)", text)
-    tables = [i for i, line in enumerate(lines) if _TABLE.match(line)]
-    own = [i for i in tables if _OWN_TABLE.match(lines[i])]
-    if not own:
-        if entry is None:
-            return text
-        return text + newline * (bool(text) + (text[-1:] not in ("", _LF))) + table
-    for begin in reversed(own):
-        end = next((i for i in tables if i > begin), len(lines))
-        comments = _comments(lines[begin:end], newline)
-        if begin == own[0] and table:
-            lines[begin:end] = [table, *comments, newline if end < len(lines) else ""]
+    import tomlkit  # of the installer alone
+
+    document: Any = tomlkit.parse(text)
+    own = document.get("mcp_servers", {}).get(NAME)
+    if own is None:
+        gap = "\n" * (bool(text) + (text[-1:] not in ("", "\n")))
+        edited = text + gap + _toml_table(entry or {})
+    elif entry is None:
+        _drop_keys(own)
+        # Only comments are left of it: they stay where the table was.
+        edited = _OWN_HEADER.sub("", document.as_string())
+        edited = re.sub(r"(\n)\s+\Z", r"\1", edited)
+    else:
+        for key, value in entry.items():
+            if own.get(key) != value:
+                own[key] = _toml_value(value)
+        edited = document.as_string()
+    return re.sub(r"\r?\n", "\r\n", edited) if "\r\n" in text else edited
+
+
+def _drop_keys(table: Any) -> None:
+    """Delete the keys of a table and of the tables in it; their comments become lines."""
+    import tomlkit
+    from tomlkit.items import Table
+
+    for key in list(table):
+        item = table[key]
+        if isinstance(item, Table):
+            _drop_keys(item)
             continue
-        gap = not comments and begin > 0 and not lines[begin - 1].strip()
-        lines[begin - gap : end] = comments
-    return "".join(lines)
-
-
-_TABLE = re.compile(r"[ \t]*\[[^\r\n]*\][ \t]*(?:#[^\r\n]*)?\r?\n?\Z")
-_COMMENT = re.compile(r"""(?:[^"'#\r\n]|"(?:[^"\\\r\n]|\\.)*"|'[^'\r\n]*')*(#[^\r\n]*)""")
-
-
-def _comments(lines: Sequence[str], newline: str) -> list[str]:
-    """Return what stays of a table that goes: comments, and the blank lines behind the last key."""
-    last = max(i for i, line in enumerate(lines) if line.split("#")[0].strip())
-    told = [found[1] + newline for line in lines[: last + 1] if (found := _COMMENT.match(line))]
-    rest = lines[last + 1 :]
-    return [*told, *rest] if told or any(line.strip() for line in rest) else []
+        comment = item.trivia.comment
+        del table[key]
+        if comment:
+            table.add(tomlkit.comment(comment.removeprefix("#").removeprefix(" ")))
 
 
 def _toml_table(entry: Settings) -> str:
-    lines = [f"{key} = {_toml_value(value)}" for key, value in entry.items()]
+    lines = [f"{key} = {_toml_value(value).as_string()}" for key, value in entry.items()]
     return "\n".join([f"[mcp_servers.{NAME}]", *lines, ""])
 
 
-def _toml_value(value: Any) -> str:
+def _toml_value(value: Any) -> Any:
+    """Return a value as TOML holds it, an object on one line."""
+    import tomlkit
+
     if not isinstance(value, dict):
-        return json.dumps(value, ensure_ascii=False, default=str)
-    pairs = cast("Settings", value).items()
-    return "{ " + ", ".join(f"{json.dumps(k)} = {_toml_value(v)}" for k, v in pairs) + " }"
+        return tomlkit.item(value)
+    table = tomlkit.inline_table()
+    table.update(cast("Settings", value))
+    return table

@@ -99,7 +99,9 @@ def _answer_event(
         return Refusal("invalid", "the settings have faults: the hook itself says which")
     process = _ServedHook(agent, store, started_s, settings.hook)
     process.give_up_s = time.monotonic() + left_ms / 1000
-    return handle(request.get("event"), process)
+    answer = handle(request.get("event"), process)
+    process.record_injection()
+    return answer
 
 
 class _ServedHook(HookProcess):

@@ -381,7 +381,7 @@ class SessionState(NamedTuple):
 
     def knows(self, memory: Mapping[str, Any]) -> bool:
         """Tell whether a memory of an answer is before the model already."""
-        key = (str(memory.get("id")), hash_content(memory))
+        key = key_of(memory)
         return any(i.in_context and i[:2] == key for i in self.injected)
 
     def with_injected(self, memories: Sequence[Mapping[str, Any]]) -> SessionState:
@@ -403,16 +403,16 @@ class SessionState(NamedTuple):
         return tuple(sorted(reversed(self.injected), key=lambda i: -i.score))
 
 
-def _injected(memory: Mapping[str, Any], best: Mapping[tuple[Any, ...], float]) -> Injected:
+def _injected(memory: Mapping[str, Any], best: Mapping[tuple[str, str], float]) -> Injected:
     """Return a memory as injected now, with its best score so far."""
-    key, score = (str(memory.get("id")), hash_content(memory)), memory.get("final_score")
+    key, score = key_of(memory), memory.get("final_score")
     known = score if isinstance(score, int | float) and math.isfinite(score) else 0.0
     return Injected(*key, max(round(float(known), 6), best.get(key, 0.0)))
 
 
-def hash_content(memory: Mapping[str, Any]) -> str:
-    """Return a hash of the content of a memory of an answer."""
-    return _hash(str(memory.get("content", "")))[:_HASH_CHARS]
+def key_of(memory: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the id of a memory of an answer and a hash of its content."""
+    return str(memory.get("id")), _hash(str(memory.get("content", "")))[:_HASH_CHARS]
 
 
 def session_file(directory: Path, agent: str, session_id: str) -> Path:

@@ -455,7 +455,7 @@ def install_mcp(
     AGENT is claude, codex, cursor, gemini, opencode, windsurf or vscode. Without one: all that keep
     settings on this machine; with --undo: all that noctuary told.
 
-    noctuary changes its own entry and no other byte, and keeps a copy of the old file. --undo
+    noctuary changes its own entry only, and keeps a copy of the old file. --undo
     restores it if nobody changed it since, and otherwise removes the entry.
 
     Exit code 1 if an agent's file was not changed as asked; the others are.

@@ -49,13 +49,19 @@ def run_hook(arguments: Sequence[str], started_s: float) -> NoReturn:
                 gc.disable()  # the process ends before it would pay
                 from noctuary.agents.hooks import answer_in_time
 
-                line = answer_in_time(*options, raw, started_s)
-            while line:  # in one piece, as far as the system lets us
-                line = line[os.write(1, line) :]
+                answer_in_time(*options, raw, started_s, _print_line)
+            else:
+                _print_line(line)
     except BaseException:
         pass  # also an interrupt: whatever it is, the agent must go on
     # Not `sys.exit`: a recall that was left behind, and SQLite's handlers, would be waited for.
     os._exit(0)
+
+
+def _print_line(line: bytes) -> None:
+    """Print a line in one piece, as far as the system lets us."""
+    while line:
+        line = line[os.write(1, line) :]
 
 
 if __name__ == "__main__":

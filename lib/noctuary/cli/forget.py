@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from noctuary.cli import main as cli
-from noctuary.snapshot.forget import Plan, apply_forget, plan_forget
+from noctuary.snapshot.forget_plan import Plan, plan_forget
 from noctuary.text.marks import visible_line
 
 _SHOWN = 50  # memories in a plan that a person reads; --json has all
@@ -80,6 +80,8 @@ def forget(
         if not plan.memories or plan.unknown:
             sys.exit(cli.EXIT_FAILED)
         return
+    from noctuary.snapshot.forget import apply_forget
+
     _confirm(plan, is_sure=is_sure)
     done = apply_forget(plan, from_source=from_source, night=_night(plan))
     warnings = [*done.warnings, *_unknown_lines(plan)]

@@ -14,7 +14,9 @@ import click
 
 from noctuary.cli import main as cli
 from noctuary.compact import archive_apply
+from noctuary.compact.archive import ArchiveReader
 from noctuary.compact.archive_plan import ArchiveRules, Plan, archive_rules, plan_store
+from noctuary.core.errors import StoreError
 from noctuary.core.settings import Settings
 from noctuary.core.store import StorePaths, find_home
 from noctuary.core.types import from_micros
@@ -95,8 +97,11 @@ def compact(
     paths, now_us = cli.open_paths(store), time.time_ns() // 1000
     try:
         if is_list:
-            plans = archive_apply.list_plans(paths.archive)
-            cli.tell({"plans": [plan.to_json() for plan in plans]}, _history_lines(plans, limit))
+            ledger = ArchiveReader(paths.archive)
+            if ledger.warning is not None:
+                raise StoreError(ledger.warning)
+            plans = ledger.list_plans()
+            cli.tell({"plans": plans}, _history_lines(plans))
         elif undo_id is not None:
             at_us = archive_apply.undo_in_store(paths, undo_id, now_us=now_us)
             said = f"plan {undo_id} is undone: recalls find its memories again from now on"
@@ -199,22 +204,17 @@ def _applied_lines(plan: Plan, applied_at_us: int | None) -> Iterator[str]:
     yield f"`noctuary proposals compact --undo {plan.plan_id}` takes it back"
 
 
-def _history_lines(plans: Sequence[archive_apply.PlanHistory], limit: int) -> Iterator[str]:
-    """Yield the plans that were applied, with at most `limit` memories of each that holds."""
+def _history_lines(plans: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the plans that were applied, oldest first."""
     if not plans:
         yield "no plan was applied yet"
     for plan in plans:
-        state = "in force" if plan.in_force else "undone"
-        summaries = f", {len(plan.summary_ids):,} summaries" if plan.summary_ids else ""
-        if summaries and plan.forgotten:
-            summaries += f", {plan.forgotten} of them forgotten"
-        yield f"plan {plan.plan_id}  {state}, {len(plan.traces):,} memories{summaries}"
-        for application in plan.applications:
-            ended = application.undone_at_us
+        state = "in force" if plan["in_force"] else "undone"
+        yield f"plan {plan['plan_id']}  {state}, {len(plan['memory_ids']):,} memories"
+        for held in plan["applications"]:
+            ended = held["undone_at_us"]
             until = "" if ended is None else f", undone {_moment(ended)}"
-            yield f"  applied {_moment(application.applied_at_us)}{until}"
-        for trace in plan.traces[: limit if plan.in_force else 0]:
-            yield f"  {clean(trace['memory_id']):>8}  {clean(trace['reason'])}"
+            yield f"  applied {_moment(held['applied_at_us'])}{until}"
 
 
 def _moment(micros: int) -> str:

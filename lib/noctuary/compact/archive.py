@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from noctuary.core import formats
 from noctuary.core.sqlite import READ_FAULTS, ReplacedFile, connect_immutable
@@ -119,6 +119,24 @@ class ArchiveReader(ReplacedFile):
             and found.get(entry.successor_id) == entry.successor_hash
         }
 
+    def list_plans(self) -> list[dict[str, Any]]:
+        """Return every plan by first application: when it held, and what it archives, as JSON."""
+        held: dict[str, list[Application]] = {}
+        for application in sorted(self.applications, key=lambda a: a.applied_at_us):
+            held.setdefault(application.plan_id, []).append(application)
+        return [
+            {
+                "plan_id": plan_id,
+                "in_force": any(a.holds_at(None) for a in times),
+                "applications": [
+                    {"applied_at_us": a.applied_at_us, "undone_at_us": a.undone_at_us}
+                    for a in times
+                ],
+                "memory_ids": [entry.memory_id for entry in self.entries_of(plan_id)],
+            }
+            for plan_id, times in held.items()
+        ]
+
     def _in_force(self, moment_us: int | None) -> list[Entry]:
         """Return the entries of a moment, sorted by memory id; of two plans the later one."""
         latest: dict[str, Entry] = {}
@@ -142,5 +160,5 @@ class ArchiveReader(ReplacedFile):
         self.digest, self.applications, self._entries = "", (), {}
         self.warning = (
             f"{self.path.name} cannot be read ({error}): archived memories are shown again until "
-            "it is repaired; `noctuary proposals compact --list` says more"
+            "you restore or remove it"
         )

@@ -11,15 +11,14 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from noctuary.compact.archive import (
     DIGEST,
     FORMAT,
     SCHEMA,
-    Application,
     ArchiveReader,
     ContentHashes,
     Entry,
@@ -284,73 +283,9 @@ def _body_of(summary: Summary) -> str:
 
 def _summary_of(text: str, body: str) -> Summary:
     """Return the summary of a text and a body; ValueError, KeyError or TypeError if it is none."""
-    values = with_tuples(json.loads(body))
+    kept = ((n, v) for n, v in json.loads(body).items() if n in Summary.__slots__)
+    values = with_tuples(dict(kept))
     report, facts = values.pop("report"), values.pop("facts")
     report = None if report is None else GateReport(**with_tuples(report))
     facts = None if facts is None else FactReport(facts["kept"], facts["total"])
     return Summary(text=text, report=report, facts=facts, **values)
-
-
-# What was archived when, and by which plan: the ledger as a list for people.
-
-
-@dataclass(frozen=True, slots=True)
-class PlanHistory:
-    """One plan that was applied at least once."""
-
-    plan_id: str
-    snapshot_id: str  # that it was made from
-    applications: tuple[Application, ...]  # when it held, oldest first
-    traces: tuple[dict[str, Any], ...]  # the justification of every memory, by id
-    summary_ids: tuple[str, ...]  # sorted
-    forgotten: int  # how many of their texts are gone, because a source changed or went
-    rules: dict[str, Any]
-
-    @property
-    def in_force(self) -> bool:
-        """Say whether it holds now."""
-        return any(a.holds_at(None) for a in self.applications)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values; RFC 914's names for what a replay packet records."""
-        times = [(a.applied_at_us, a.undone_at_us) for a in self.applications]
-        return {
-            "plan_id": self.plan_id,
-            "snapshot_id": self.snapshot_id,
-            "in_force": self.in_force,
-            "applications": [{"applied_at_us": a, "undone_at_us": u} for a, u in times],
-            "compaction_candidates": list(self.traces),
-            "summary_ids": list(self.summary_ids),
-            "forgotten_summaries": self.forgotten,
-            "rules": self.rules,
-        }
-
-
-def list_plans(path: Path) -> list[PlanHistory]:
-    """Return every plan ever applied, in that order; StoreError if the ledger is damaged."""
-    reader = ArchiveReader(path)
-    if reader.is_missing:
-        return []
-    if reader.warning is not None:
-        raise StoreError(f"{path}: {reader.warning}")
-    try:
-        with closing(connect_immutable(path)) as db:
-            plans = db.execute("SELECT plan_id, snapshot_id, rules FROM plans").fetchall()
-            found = [_history(db, reader, *plan) for plan in plans]
-    except (sqlite3.Error, ValueError) as error:
-        raise StoreError(f"{path} cannot be read ({error}): restore a copy of it") from error
-    return sorted(found, key=lambda plan: plan.applications[0].applied_at_us)
-
-
-def _history(
-    db: sqlite3.Connection, reader: ArchiveReader, plan_id: str, snapshot_id: str, rules: str
-) -> PlanHistory:
-    def read(columns: str, table: str) -> list[tuple[Any, Any]]:
-        sql = f"SELECT {columns} FROM {table} WHERE plan_id = ? ORDER BY 1"
-        return db.execute(sql, [plan_id]).fetchall()
-
-    times = tuple(a for a in reader.applications if a.plan_id == plan_id)
-    traces = tuple(json.loads(trace) for _, trace in read("memory_id, trace", "entries"))
-    forgotten = dict(read("summary_id, text IS NULL", "summaries"))
-    summaries = tuple(forgotten), sum(forgotten.values())
-    return PlanHistory(plan_id, snapshot_id, times, traces, *summaries, json.loads(rules))

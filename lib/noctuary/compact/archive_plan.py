@@ -65,7 +65,6 @@ class ArchiveRules:
     protected_tail_turns: int = 4
     group_size: int = 20  # target members of a group, >= 1
     density: float = 0.0  # share of a group that its summary keeps; 0 for the summarizer's own
-    aggressive_density: float = 0.0  # the same for the second try
     preserve_threshold: float = 0.65  # least alignment of a summary
     max_scan_depth: int = 0  # superseded memories looked at in all, 0 for every one
 
@@ -79,7 +78,6 @@ def archive_rules(flags: Mapping[str, Any], compaction: CompactionSettings) -> A
         protected_tail_turns=compaction.protected_tail_turns,
         group_size=compaction.cluster_size,
         density=compaction.density,
-        aggressive_density=compaction.aggressive_density,
         preserve_threshold=compaction.preserve_threshold,
         max_scan_depth=flags["max_scan_depth"],
     )
@@ -365,7 +363,7 @@ def _summarize(
     clusters: Sequence[Cluster], contents_of: ContentsOf, encoding: Encoding, rules: ArchiveRules,
     progress: Progress,
 ) -> dict[str, Summary]:  # fmt: skip
-    settings = SummarySettings(rules.density, rules.aggressive_density, rules.preserve_threshold)
+    settings = SummarySettings(rules.density, rules.preserve_threshold)
     judged: dict[str, Summary] = {}
     for start in range(0, len(clusters), GROUPS_AT_ONCE):
         some = clusters[start : start + GROUPS_AT_ONCE]
@@ -373,7 +371,7 @@ def _summarize(
         vectors = [encoding.vectors_of(cluster.member_positions) for cluster in some]
         contents = [[texts[memory_id] for memory_id in cluster.member_ids] for cluster in some]
         batch = list(map(ClusterText, some, contents, vectors))
-        made = summarize_batch(batch, encoding.encode, settings=settings).summaries
+        made = summarize_batch(batch, encoding.encode, settings=settings)
         judged |= {summary.cluster_id: summary for summary in made}
         progress.update("compaction groups", start + len(some), len(clusters))
     return judged

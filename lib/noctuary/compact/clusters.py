@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from itertools import accumulate, groupby, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -323,7 +322,7 @@ def iter_clusters(path: Path) -> Iterator[Cluster]:
 
 
 class VectorRows:
-    """Rows of a `.npy` matrix of shape (n, d), read instead of mapped; close it after use.
+    """Rows of a `.npy` matrix of shape (n, d), read instead of mapped.
 
     A map of the whole file comes to count as resident memory: 1.5 GB for a million vectors.
     """
@@ -331,7 +330,6 @@ class VectorRows:
     def __init__(self, path: Path) -> None:
         """Open a matrix and read its header; StoreError if it is missing or no row-major matrix."""
         try:
-            # The header only; the map is dropped before a row is touched.
             header = np.load(path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError) as error:
             raise StoreError(f"{path} is not a readable array ({error}); {_REBUILD}") from error
@@ -340,8 +338,7 @@ class VectorRows:
             raise StoreError(f"{path} holds {found}; {_REBUILD}")
         self.shape: tuple[int, int] = header.shape
         self.dtype: np.dtype[Any] = header.dtype
-        self._first_byte = int(header.offset)
-        self._handle = os.open(path, os.O_RDONLY)
+        self._path, self._first_byte = path, int(header.offset)
 
     def take(self, positions: Sequence[int]) -> NDArray[Any]:
         """Return the rows at some positions, shape (m, d); IndexError if one is not in [0, n)."""
@@ -358,23 +355,21 @@ class VectorRows:
         start, stop, step = rows.indices(self.shape[0])
         return self._read(start, max(stop - start, 0))[::step]
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._handle)
-
     def _read(self, first: int, count: int) -> NDArray[Any]:
         if count and not 0 <= first <= first + count <= self.shape[0]:
             raise IndexError(f"row {first + count - 1} of a matrix of {self.shape[0]} rows")
-        width = self.shape[1] * self.dtype.itemsize
-        data = os.pread(self._handle, count * width, self._first_byte + first * width)
-        if len(data) != count * width:
+        start = self._first_byte + first * self.shape[1] * self.dtype.itemsize
+        size = count * self.shape[1]
+        try:
+            read = np.fromfile(self._path, self.dtype, size, offset=start)
+        except OSError as error:
+            raise StoreError(f"{self._path} cannot be read ({error}); {_REBUILD}") from error
+        if read.size != size:
             raise StoreError(
-                f"the vectors end after {len(data)} of {count * width} bytes at row {first}: the "
-                f"file is cut short; {_REBUILD}"
+                f"{self._path} is cut short at row {first}: {read.size} of {size} values are left; "
+                f"{_REBUILD}"
             )
-        return np.frombuffer(data, dtype=self.dtype).reshape(count, self.shape[1])
+        return read.reshape(count, self.shape[1])
 
 
 # Sessions and cluster texts from the files of a corpus, in bounded memory: DuckDB sorts and spills
@@ -398,7 +393,6 @@ _SESSIONS = """
     ) AS m ON m.position = t.position
     ORDER BY t.session_id, t."user" NULLS FIRST, t.ordinal
 """
-_REPEATING = tuple(map(SessionTurn._fields.index, ("session_id", "user", "wing", "speaker")))
 
 _TEXTS = """
     SELECT m.content
@@ -430,11 +424,7 @@ def iter_sessions(turns: Path, memories: Path) -> Iterator[list[SessionTurn]]:
     marks = {"marks": QUESTION_MARKS, "closing": CLOSING_CHARS}
 
     def rows() -> Iterator[SessionTurn]:
-        # Equal strings as one object: sessions, users and speakers repeat with every turn.
-        known: dict[Any, Any] = {}
         for columns in _query(turns.parent, _SESSIONS, {**files, **marks}):
-            for i in _REPEATING:
-                columns[i] = [known.setdefault(value, value) for value in columns[i]]
             yield from map(SessionTurn._make, zip(*columns, strict=True))
 
     for _, session in groupby(rows(), key=lambda turn: (turn.session_id, turn.user)):
@@ -459,19 +449,17 @@ def iter_cluster_texts(
 
     wanted = (p for cluster in iter_clusters(sources.clusters) for p in members_of(cluster))
     texts = _texts(sources.memories, np.fromiter(wanted, dtype=np.int64))
-    with VectorRows(sources.vectors) as vectors:
-        batch: list[ClusterText] = []
-        chars = 0
-        for cluster in iter_clusters(sources.clusters):
-            members = members_of(cluster)
-            contents = [next(texts) for _ in members]
-            chars += sum(map(len, contents))
-            batch.append(ClusterText(cluster, contents, vectors.take(members)))
-            if len(batch) >= BATCH_CLUSTERS or chars >= BATCH_CHARS:
-                yield batch
-                batch, chars = [], 0
-        if batch:
+    vectors, batch, chars = VectorRows(sources.vectors), list[ClusterText](), 0
+    for cluster in iter_clusters(sources.clusters):
+        members = members_of(cluster)
+        contents = [next(texts) for _ in members]
+        chars += sum(map(len, contents))
+        batch.append(ClusterText(cluster, contents, vectors.take(members)))
+        if len(batch) >= BATCH_CLUSTERS or chars >= BATCH_CHARS:
             yield batch
+            batch, chars = [], 0
+    if batch:
+        yield batch
 
 
 def _texts(memories: Path, wanted: NDArray[np.int64]) -> Iterator[str]:

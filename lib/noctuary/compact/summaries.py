@@ -1,17 +1,15 @@
-"""From clusters to judged summaries: escalation, batches, re-use between nights, and the tables."""
+"""From clusters to judged summaries: escalation, re-use between nights, and their table."""
 
 from __future__ import annotations
 
-import base64
 import json
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
-from itertools import compress, islice
+from itertools import islice
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,13 +49,12 @@ from noctuary.compact.summarizers import (
 from noctuary.core.files import hash_json, hash_text, replacement
 from noctuary.core.settings import CompactionSettings
 from noctuary.core.types import SILENT, Progress, summary_id
-from noctuary.embed.documents import Embedded, put_vectors, text_key
 from noctuary.embed.onnx import OnnxEncoder
 from noctuary.sources.corpus import count_rows
 from noctuary.text.marks import estimate_tokens
 from noctuary.text.secrets import find_text_sensitivity
 from noctuary.work.content import KEY, KEY_BYTES, VALUE, ContentStore, fill
-from noctuary.work.shards import BatchFunction, RecordBatch, Runner, open_table
+from noctuary.work.shards import BatchFunction, RecordBatch, Runner
 
 if TYPE_CHECKING:
     import polars as pl
@@ -72,9 +69,9 @@ class Summary:
     summary_id: str  # 16 hex characters of cluster, method and text
     cluster_id: str
     session_id: str
-    text: str  # of a declined one the last rejected candidate, or ""; of a trivial one the turn
+    text: str  # of a declined one the last draft that was judged, or ""; of a trivial one the turn
     status: Status
-    method: str  # how the text was made: a summarizer and its cut, "trivial" or "none"
+    method: str  # the summarizer, "trivial" or "none"
     source_ids: tuple[str, ...]  # all turns it covers, chronological
     source_positions: tuple[int, ...]
     first_us: int  # of the earliest source, not of the night that made the summary
@@ -85,34 +82,12 @@ class Summary:
     reason: str  # why it is not accepted; "" where it is
     user: str | None = None
     wing: str | None = None
-    parent_ids: tuple[str, ...] = ()  # earlier summaries its summarizer was shown, oldest first
     facts: FactReport | None = None  # None where nothing was checked
     fallback: str = ""  # an Outcome: why the configured summarizer's text is not used; "" if it is
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One candidate for a cluster's summary."""
-
-    cluster_id: str
-    place: int  # 0-based rank among the candidates of its cluster, in the order of trying
-    method: str
-    text: str  # "" where there is none or where it must not be kept
-    source_tokens: int
-    summary_tokens: int
-    report: GateReport | None  # None where it came to no verdict
-    facts: FactReport | None  # likewise
-    outcome: Outcome | None  # why it was rejected; None of the one that was taken
-    reason: str  # the same in words, with the numbers
-    parent_ids: tuple[str, ...] = ()
-
-
-# Escalation: primary cut, aggressive cut, extractive, decline (research/peers.md 1.7).
-#
-# The aggressive cut is for drafts that are not smaller than their sources. A draft that fails
-# otherwise is followed by the extractive one: a denser draft would be no more faithful.
-
-AGGRESSIVE_SUFFIX = "-aggressive"  # ends the method of a draft of the second, denser try
+# Escalation (libravdb mathematics, section 5.3): the configured summarizer, then the extractive one
+# where its draft is rejected; where that fails too, the turns stay raw.
 
 Vectors = NDArray[np.floating[Any]]
 Encode = Callable[[list[str]], Vectors]
@@ -122,39 +97,27 @@ Encode = Callable[[list[str]], Vectors]
 class SummarySettings(NamedTuple):
     """What decides the text and the verdict of a summary."""
 
-    density: float = 0.0  # share kept by the primary cut, in [0, 1]; 0 for the summarizer's own
-    aggressive_density: float = 0.0  # where the primary cut is not smaller, likewise
+    density: float = 0.0  # share that the configured summarizer keeps, in [0, 1]; 0 for its own
     threshold: float = TAU_PRESERVE  # least alignment of an accepted summary, in [-1, 1]
 
     @staticmethod
     def of(settings: CompactionSettings) -> SummarySettings:
-        """Return what the settings of a store say."""
-        densities = settings.density, settings.aggressive_density
-        return SummarySettings(*densities, settings.preserve_threshold)
+        """Return the settings of a store."""
+        return SummarySettings(settings.density, settings.preserve_threshold)
 
 
 DEFAULT_SETTINGS = SummarySettings()
 
 
-@dataclass(slots=True)
-class Trial:
-    """What became of one request."""
+class Verdict(NamedTuple):
+    """The verdict on one draft."""
 
-    request: Request
-    source_tokens: int  # estimated tokens of its turns
-    attempts: list[Attempt] = field(default_factory=list[Attempt])  # rejected, in order of trying
-    judged: Attempt | None = None  # the last draft that came to a verdict, taken or not
-    fallback: str = ""  # why the configured summarizer's draft is not used; "" where it is
-
-    @property
-    def taken(self) -> bool:
-        """Say whether `judged` is the summary."""
-        return self.judged is not None and self.judged.outcome is None
-
-
-def source_tokens(contents: Sequence[str]) -> int:
-    """Return the estimated tokens of the whole cluster, joined the way a summary is."""
-    return estimate_tokens(" ".join(contents))
+    method: str
+    text: str  # "" where there is none or where it must not be kept
+    outcome: Outcome | None = None  # why it was rejected; None of the one that is taken
+    reason: str = ""  # the same in words, with the numbers
+    report: GateReport | None = None  # None where it was rejected unjudged
+    facts: FactReport | None = None
 
 
 def escalate(
@@ -163,73 +126,56 @@ def escalate(
     *,
     summarizer: Summarizer = EXTRACTIVE,
     settings: SummarySettings = DEFAULT_SETTINGS,
-) -> list[Trial]:
-    """Return what became of each of some independent requests, in their order."""
-    trials = [Trial(request, source_tokens(request.texts)) for request in requests]
-    if summarizer.name != EXTRACTIVE.name:
-        _try(trials, summarizer, encode, settings)
-        # What was configured is a share of what the configured summarizer cuts.
-        settings = settings._replace(density=0.0, aggressive_density=0.0)
-        for trial in trials:
-            trial.fallback = "" if trial.taken else str(trial.attempts[-1].outcome)
-    _try([trial for trial in trials if not trial.taken], EXTRACTIVE, encode, settings)
-    return trials
+) -> list[list[Verdict]]:
+    """Return the verdicts on each request's drafts in the order of trying; the last one decides."""
+    found: list[list[Verdict]] = [[] for _ in requests]
+    is_extractive = summarizer.name == EXTRACTIVE.name
+    for writer in (summarizer,) if is_extractive else (summarizer, EXTRACTIVE):
+        density = (settings.density if writer is summarizer else 0.0) or writer.density
+        waiting = [i for i, tried in enumerate(found) if not tried or tried[-1].outcome]
+        chosen = [requests[i] for i in waiting]
+        judged = _try(chosen, writer, density, encode, settings.threshold)
+        for i, verdict in zip(waiting, judged, strict=True):
+            found[i].append(verdict)
+    return found
 
 
 def _try(
-    trials: Sequence[Trial], summarizer: Summarizer, encode: Encode, settings: SummarySettings
-) -> None:
-    """Let one summarizer try: its primary cut, and its aggressive one if that was not smaller."""
-    waiting, own = list(trials), summarizer.densities
-    for method, density in (
-        (summarizer.name, settings.density or own[0]),
-        (summarizer.name + AGGRESSIVE_SUFFIX, settings.aggressive_density or own[1]),
-    ):
-        smaller: list[tuple[Trial, Attempt, float | None]] = []
-        too_large: list[Trial] = []
-        for trial in waiting:
-            draft = summarizer.write(trial.request, density)
-            shown = trial.request.parent_ids if summarizer.uses_context else ()
-            attempt = _look_at(draft, trial, method, shown)
-            if isinstance(draft, Draft) and attempt.outcome is None:
-                smaller.append((trial, attempt, draft.raw_confidence))
-                continue
-            trial.attempts.append(attempt)
-            if attempt.outcome is Outcome.NOT_SMALLER:
-                too_large.append(trial)
-        vectors = _vectors([(trial.request, attempt.text) for trial, attempt, _ in smaller], encode)
-        for (trial, attempt, raw), vector in zip(smaller, vectors, strict=True):
-            turns = trial.request
-            report = judge(vector, turns.vectors, raw=raw, threshold=settings.threshold)
-            facts = check_facts(attempt.text, turns.texts)
-            outcome = Outcome.GATE if not report.passed else None if facts.passed else Outcome.FACTS
-            reason = "; ".join((*report.reasons, *facts.reasons))
-            trial.judged = replace(
-                attempt, report=report, facts=facts, outcome=outcome, reason=reason
-            )
-            if outcome is not None:
-                trial.attempts.append(trial.judged)
-        waiting = too_large
+    requests: Sequence[Request], writer: Summarizer, density: float, encode: Encode, least: float
+) -> Iterator[Verdict]:
+    """Yield the verdict on one summarizer's draft for each request."""
+    drafts = [writer.write(request, density) for request in requests]
+    screened = [_screen(r, draft, writer) for r, draft in zip(requests, drafts, strict=True)]
+    passed = [(r, v.text) for r, v in zip(requests, screened, strict=True) if v.outcome is None]
+    vectors = iter(_vectors(passed, encode))
+    for request, draft, verdict in zip(requests, drafts, screened, strict=True):
+        if verdict.outcome is not None or isinstance(draft, Refusal):
+            yield verdict
+            continue
+        report = judge(next(vectors), request.vectors, raw=draft.raw_confidence, threshold=least)
+        facts = check_facts(draft.text, request.texts)
+        outcome = Outcome.GATE if not report.passed else None if facts.passed else Outcome.FACTS
+        reason = "; ".join((*report.reasons, *facts.reasons))
+        yield Verdict(writer.name, draft.text, outcome, reason, report, facts)
 
 
-def _look_at(draft: Draft | Refusal, trial: Trial, method: str, shown: tuple[str, ...]) -> Attempt:
-    """Return a candidate before it is judged, rejected where it need not be."""
-    text, outcome, reason = "", None, ""
+def _screen(request: Request, draft: Draft | Refusal, writer: Summarizer) -> Verdict:
+    """Reject what need not be judged."""
     if isinstance(draft, Refusal):
-        outcome, reason = draft
-    elif secret := find_text_sensitivity(draft.text):
-        # Turns are joined: "the password?" and the answer to it may meet.
-        outcome, reason = Outcome.SECRET, f"its text reads like {secret}"
-    else:
-        text = draft.text
-    tokens = estimate_tokens(text)
-    if outcome is None and tokens >= trial.source_tokens:
-        outcome = Outcome.NOT_SMALLER
-        reason = f"its {tokens} tokens are not fewer than the {trial.source_tokens} of its sources"
-    return Attempt(
-        trial.request.cluster_id, len(trial.attempts), method, text, trial.source_tokens, tokens,
-        None, None, outcome, reason, shown,
-    )  # fmt: skip
+        return Verdict(writer.name, "", *draft)
+    # Turns are joined: "the password?" and the answer to it may meet.
+    if secret := find_text_sensitivity(draft.text):
+        return Verdict(writer.name, "", Outcome.SECRET, f"its text reads like {secret}")
+    tokens, most = estimate_tokens(draft.text), source_tokens(request.texts)
+    if tokens < most:
+        return Verdict(writer.name, draft.text)
+    reason = f"its {tokens} tokens are not fewer than the {most} of its sources"
+    return Verdict(writer.name, draft.text, Outcome.NOT_SMALLER, reason)
+
+
+def source_tokens(contents: Sequence[str]) -> int:
+    """Return the estimated tokens of the whole cluster, joined the way a summary is."""
+    return estimate_tokens(" ".join(contents))
 
 
 def _vectors(drafted: Sequence[tuple[Request, str]], encode: Encode) -> list[Vectors]:
@@ -246,68 +192,8 @@ def _vectors(drafted: Sequence[tuple[Request, str]], encode: Encode) -> list[Vec
     return [next(rows) if vector is None else vector for vector in own]
 
 
-# What an abstractive summarizer is shown of the session before a cluster.
-
-CONTEXT_TOKENS = 96  # estimated tokens of earlier summaries per request; the reference's default
-_SESSIONS = 1024  # sessions remembered; batches come session by session, so that one would do
-
-
-class SessionContext:
-    """The newest accepted summaries of each session that fit into CONTEXT_TOKENS.
-
-    One object serves a whole night. Clusters of a session must be remembered oldest first, or a
-    summary would be shown what comes after it.
-    """
-
-    def __init__(self) -> None:
-        self._sessions: dict[tuple[str | None, ...], list[Summary]] = {}
-
-    def before(self, cluster: Cluster) -> tuple[Summary, ...]:
-        """Return what a session's next cluster is shown, oldest first; often nothing."""
-        return tuple(self._sessions.get((cluster.user, cluster.session_id, cluster.wing), ()))
-
-    def remember(self, summary: Summary) -> None:
-        """Take in a session's next summary; one that is too long hides all before it."""
-        if summary.status != "accepted":
-            return
-        session = summary.user, summary.session_id, summary.wing
-        kept = [*self._sessions.pop(session, []), summary]
-        while kept and sum(earlier.summary_tokens for earlier in kept) > CONTEXT_TOKENS:
-            kept.pop(0)
-        self._sessions[session] = kept
-        if len(self._sessions) > _SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
-
-
-# From clusters to judged summaries, batch by batch, with those of earlier nights used again.
-
 # Raised when the same turns would be summarised to other text or other numbers.
-RECIPE_VERSION = "2"
-
-
-class Settled(NamedTuple):
-    """What became of a cluster; as a value of the content store without positions: rows move."""
-
-    summary: Summary
-    attempts: tuple[Attempt, ...] = ()  # rejected
-    # float32 (d,) of the texts that were embedded for it by another process, by text.
-    vectors: Mapping[str, NDArray[np.float32]] = MappingProxyType({})
-
-
-Lookup = Callable[[Sequence[bytes]], Mapping[bytes, Settled]]
-"""What is known of some clusters, by `result_key`."""
-
-
-class BatchResult(NamedTuple):
-    """What a batch came to, in its order."""
-
-    summaries: list[Summary]  # one per cluster
-    attempts: list[Attempt]  # every rejected candidate, those of earlier nights included
-    made: int  # clusters that were summarised tonight; the others were used again
-    keys: Sequence[bytes] = ()  # of every cluster, see `result_key`
-    # What was made and is worth keeping, by key: a summarizer that gave no answer may give one
-    # another night (`TRIED_AGAIN`).
-    fresh: Mapping[bytes, Settled] = MappingProxyType({})
+RECIPE_VERSION = "3"
 
 
 def recipe_digest(
@@ -315,7 +201,7 @@ def recipe_digest(
     settings: SummarySettings = DEFAULT_SETTINGS,
     summarizer: Summarizer = EXTRACTIVE,
 ) -> str:
-    """Return what decides a summary beside its turns: encoder, settings, summarizer, versions."""
+    """Digest what decides a summary besides its turns: encoder, settings, summarizer, versions."""
     versions, recipe = [RECIPE_VERSION, FACTS_VERSION], [summarizer.name, dict(summarizer.recipe)]
     fallback = dict(EXTRACTIVE.recipe)
     return hash_json([versions, fingerprint_digest, settings._asdict(), recipe, fallback])
@@ -326,157 +212,108 @@ def summarize_batch(
     encode: Encode,
     *,
     summarizer: Summarizer = EXTRACTIVE,
-    known: Lookup | None = None,
     settings: SummarySettings = DEFAULT_SETTINGS,
-    context: SessionContext | None = None,
-) -> BatchResult:
-    """Summarise every cluster of a batch and judge every candidate; known ones are used again.
+) -> list[Summary]:
+    """Summarise every cluster of a batch and judge every draft; how they are batched is the same.
 
-    How clusters are cut into batches changes nothing, if those of one session come oldest first and
-    a `context` is carried over, needed only where `summarizer.uses_context`. ValueError if texts
-    and vectors differ in number.
+    ValueError if texts and vectors differ in number.
     """
-    context = context or SessionContext()
-    keys, found, fresh = list[bytes](), list[Settled](), dict[bytes, Settled]()
-    made = 0
-    # One after the other where a summary is shown to the next cluster, else together.
-    for part in [[item] for item in batch] if summarizer.uses_context else [batch]:
-        shown = [context.before(c.cluster) if summarizer.uses_context else () for c in part]
-        part_keys = [result_key(c.cluster, s) for c, s in zip(part, shown, strict=True)]
-        held = known(part_keys) if known is not None else {}
-        requests = [
-            Request(c.cluster_id, texts, vectors, c.user, *_told(before))
-            for (c, texts, vectors), before, key in zip(part, shown, part_keys, strict=True)
-            if key not in held and not c.trivial
-        ]
-        trials = iter(escalate(requests, encode, summarizer=summarizer, settings=settings))
-        for (cluster, texts, _), key in zip(part, part_keys, strict=True):
-            if (again := held.get(key)) is not None:
-                settled = again._replace(summary=replace(again.summary, **_sources(cluster)))
-            elif cluster.trivial:
-                settled = Settled(_summary_of(cluster, texts[0]))
-            else:
-                trial = next(trials)
-                settled = Settled(_summary_of(cluster, trial), tuple(trial.attempts))
-            if again is None:
-                made += 1
-                if settled.summary.fallback not in TRIED_AGAIN:
-                    fresh[key] = settled
-            context.remember(settled.summary)
-            found.append(settled)
-        keys += part_keys
-    attempts = [attempt for settled in found for attempt in settled.attempts]
-    return BatchResult([settled.summary for settled in found], attempts, made, keys, fresh)
+    requests = [
+        Request(cluster.cluster_id, texts, vectors, cluster.user)
+        for cluster, texts, vectors in batch
+        if not cluster.trivial
+    ]
+    judged = iter(escalate(requests, encode, summarizer=summarizer, settings=settings))
+    return [_settle(c, texts, [] if c.trivial else next(judged)) for c, texts, _ in batch]
 
 
-def result_key(cluster: Cluster, shown: Sequence[Summary] = ()) -> bytes:
-    """Return the key of a cluster's summary; `shown` are what its summarizer is shown."""
-    parents = () if cluster.trivial else shown
-    return bytes.fromhex(hash_text(cluster.cluster_id, *(p.summary_id for p in parents)))
-
-
-def _told(shown: Sequence[Summary]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    return tuple(s.text for s in shown), tuple(s.summary_id for s in shown)
+def _settle(cluster: Cluster, texts: Sequence[str], tried: Sequence[Verdict]) -> Summary:
+    """Return the summary that the verdicts decide; of a trivial cluster its only turn."""
+    status: Status = "trivial"
+    if tried:
+        last = tried[-1]
+        status = "accepted" if last.outcome is None else "declined"
+        if last.report is None:
+            last = last._replace(text="", method="none")
+    else:
+        last = Verdict("trivial", texts[0], None, "one turn: it stands for itself")
+    return Summary(
+        summary_id=summary_id(cluster.cluster_id, last.method, last.text),
+        cluster_id=cluster.cluster_id,
+        session_id=cluster.session_id,
+        text=last.text,
+        status=status,
+        method=last.method,
+        source_tokens=source_tokens(texts),
+        summary_tokens=estimate_tokens(last.text),
+        report=last.report,
+        reason=last.reason,
+        facts=last.facts,
+        fallback=str(tried[0].outcome) if len(tried) > 1 else "",
+        **_sources(cluster),
+    )
 
 
 def _sources(cluster: Cluster) -> dict[str, Any]:
-    """Return what a summary says of its sources, as they stand today."""
+    """Return the fields of a summary that describe its sources, as they are today."""
     same = {name: getattr(cluster, name) for name in ("first_us", "last_us", "user", "wing")}
     return {"source_positions": cluster.member_positions, "source_ids": cluster.member_ids, **same}
 
 
-def _summary_of(cluster: Cluster, of: Trial | str) -> Summary:
-    """Return what was taken, or the last draft that was judged; of a trivial cluster its text."""
-    told: dict[str, Any] = {"status": "accepted", "report": None, "reason": ""}
-    text, method, tokens = "", "none", 0
-    if isinstance(of, str):
-        text, method, tokens = of, "trivial", source_tokens([of])
-        told |= {"status": "trivial", "reason": "one turn: it stands for itself"}
-        told["source_tokens"] = tokens
-    else:
-        rejected, last = None if of.taken else of.attempts[-1], of.judged
-        told |= {"source_tokens": of.source_tokens, "fallback": of.fallback}
-        if rejected is not None:
-            told |= {"status": "declined", "reason": rejected.reason}
-        if last is not None and (rejected is None or rejected.outcome is not Outcome.SECRET):
-            text, method, tokens = last.text, last.method, last.summary_tokens
-            told |= {name: getattr(last, name) for name in ("report", "facts", "parent_ids")}
-    key, session = cluster.cluster_id, cluster.session_id
-    ids = {"summary_id": summary_id(key, method, text), "cluster_id": key, "session_id": session}
-    made = {"text": text, "method": method, "summary_tokens": tokens}
-    return Summary(**ids, **made, **_sources(cluster), **told)
-
-
-# Summaries and attempts as rows: of the tables, and of what is kept between nights.
+# Summaries as rows: of the table, and of the content store between nights.
 
 _VERDICTS = ("report", "facts")
 _GATE_PREFIX = "gate_"
 
-S = TypeVar("S", Summary, Attempt)
 
-
-def to_row(found: Summary | Attempt) -> Row:
-    """Return a summary or attempt as a row: the gate's report in columns, the facts as JSON."""
-    row = {name: getattr(found, name) for name in found.__slots__ if name not in _VERDICTS}
+def to_row(summary: Summary) -> Row:
+    """Return a summary as a row: the gate's report in columns, the facts as JSON."""
+    row = {name: getattr(summary, name) for name in Summary.__slots__ if name not in _VERDICTS}
     for name in GateReport.__slots__:
-        row[_GATE_PREFIX + name] = None if found.report is None else getattr(found.report, name)
-    return {**row, "facts": None if found.facts is None else found.facts.to_json()}
+        row[_GATE_PREFIX + name] = None if summary.report is None else getattr(summary.report, name)
+    return {**row, "facts": None if summary.facts is None else summary.facts.to_json()}
 
 
-def from_row(kind: type[S], row: Row) -> S:
-    """Return what `to_row` made a row of; ValueError if its outcome or its fact report is none."""
+def from_row(row: Row) -> Summary:
+    """Return the summary of a row; ValueError if its fact report is damaged."""
     values = with_tuples(row)
     gate = {name: values.pop(_GATE_PREFIX + name) for name in GateReport.__slots__}
     facts = values.pop("facts")
-    if "outcome" in values:
-        values["outcome"] = Outcome(values["outcome"])
-    return kind(
+    return Summary(
         report=None if gate["passed"] is None else GateReport(**gate),
         facts=None if facts is None else FactReport.from_json(facts),
         **values,
     )
 
 
-def judged_schema(kind: type[Summary | Attempt]) -> ArrowSchema:
-    """Return the columns of summaries or of attempts."""
+def summary_schema() -> ArrowSchema:
+    """Return the columns of the table."""
     import pyarrow as pa
 
     gate = [f.with_name(_GATE_PREFIX + f.name) for f in table_schema(GateReport)]
-    own = table_schema(kind, without=_VERDICTS)
+    own = table_schema(Summary, without=_VERDICTS)
     return pa.schema([*own, *gate, pa.field("facts", pa.string())])
 
 
 @contextmanager
-def write_tables(summaries: Path, attempts: Path) -> Generator[Callable[[BatchResult], None]]:
-    """Yield a function that takes batches; if the block ends well, both tables are replaced."""
-    with (
-        replacement(attempts) as rejected,
-        replacement(summaries) as made,
-        write_rows(rejected, judged_schema(Attempt)) as reject,
-        write_rows(made, judged_schema(Summary)) as take,
-    ):
-
-        def add(batch: BatchResult) -> None:
-            for summary in batch.summaries:
-                take(to_row(summary))
-            for attempt in batch.attempts:
-                reject(to_row(attempt))
-
-        yield add
+def write_summaries(path: Path) -> Generator[Callable[[Summary], None]]:
+    """Yield a function that appends a summary; if the block ends well, the table is replaced."""
+    with replacement(path) as tmp, write_rows(tmp, summary_schema()) as add:
+        yield lambda summary: add(to_row(summary))
 
 
 def iter_summaries(path: Path) -> Iterator[Summary]:
     """Yield the summaries of a table in its order, a row group at a time."""
-    return (from_row(Summary, row) for row in iter_rows(path, judged_schema(Summary)))
+    return map(from_row, iter_rows(path, summary_schema()))
 
 
-def summary_facts(summaries: Path, attempts: Path) -> dict[str, Any]:
-    """Return what the two tables say as a whole; tokens and facts are of accepted summaries."""
+def summary_facts(path: Path) -> dict[str, Any]:
+    """Return counts and shares over the table; tokens and facts are of accepted summaries."""
     import polars as pl
 
     report = pl.col("facts").str
     made = (
-        pl.scan_parquet(summaries)
+        pl.scan_parquet(path)
         .select(
             *("status", "method", "fallback", "gate_align", "gate_cover"),
             *("source_tokens", "summary_tokens"),
@@ -489,12 +326,10 @@ def summary_facts(summaries: Path, attempts: Path) -> dict[str, Any]:
     accepted = made.filter(pl.col("status") == "accepted")
     summed = ("source_tokens", "summary_tokens", "kept", "total", "turns")
     before, after, kept, total, turns = (int(accepted[name].sum()) for name in summed)
-    outcomes = pl.scan_parquet(attempts).select("outcome").collect()
     return {
         "by_status": _counts(made["status"]),
         "by_method": _counts(accepted["method"]),
         "by_fallback": _counts(made["fallback"].filter(made["fallback"] != "")),
-        "attempts_by_outcome": _counts(outcomes["outcome"]),
         "summarised_turns": turns,
         "source_tokens": before,
         "summary_tokens": after,
@@ -511,7 +346,8 @@ def _counts(values: pl.Series) -> dict[str, int]:
     return dict(values.value_counts().sort(values.name).iter_rows())
 
 
-# What became of a cluster as a value of the content store, and a task that makes such values.
+# Summaries as values of the content store, without positions (rows move), and a task that makes
+# them.
 
 SHARD_CLUSTERS = 256  # of a shard, 9 MB: more lose more work to a kill, fewer make more files
 
@@ -519,27 +355,26 @@ _POSITIONS = "source_positions"
 _TASK = "summaries"
 
 
-def read_settled(value: bytes) -> Settled:
-    """Return what `write_settled` wrote."""
-    told = json.loads(value)
-    vectors = told["vectors"].items()
-    return Settled(
-        from_row(Summary, {**told["summary"], _POSITIONS: []}),
-        tuple(from_row(Attempt, row) for row in told["attempts"]),
-        {text: np.frombuffer(base64.b64decode(data), dtype="<f4") for text, data in vectors},
-    )
+def summary_kind(recipe: str) -> str:
+    """Return the kind of the summaries made by a recipe (`recipe_digest`)."""
+    return f"summaries:{recipe}"
 
 
-def write_settled(settled: Settled) -> bytes:
-    """Return what became of a cluster as a value of the content store."""
-    row = to_row(settled.summary)
+def summary_key(cluster: Cluster) -> bytes:
+    """Return the key of a cluster's summary."""
+    return bytes.fromhex(hash_text(cluster.cluster_id))
+
+
+def read_value(value: bytes) -> Summary:
+    """Return the summary that `write_value` wrote."""
+    return from_row({**json.loads(value), _POSITIONS: []})
+
+
+def write_value(summary: Summary) -> bytes:
+    """Return a summary as a value of the content store."""
+    row = to_row(summary)
     del row[_POSITIONS]
-    vectors = {
-        text: base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii")
-        for text, vector in sorted(settled.vectors.items())
-    }
-    attempts = list(map(to_row, settled.attempts))
-    return json.dumps({"summary": row, "attempts": attempts, "vectors": vectors}).encode("ascii")
+    return json.dumps(row).encode("ascii")
 
 
 @dataclass(frozen=True, slots=True)
@@ -560,29 +395,18 @@ class SummarizeClusters:
         def encoder() -> OnnxEncoder:
             return OnnxEncoder.open(self.export, threads)
 
+        def encode(texts: list[str]) -> NDArray[np.float32]:
+            return encoder().encode_documents(texts)
+
         def summarize(rows: RecordBatch) -> RecordBatch:
             import pyarrow as pa
 
-            embedded: dict[str, NDArray[np.float32]] = {}
-
-            def encode(texts: list[str]) -> NDArray[np.float32]:
-                vectors = encoder().encode_documents(texts)
-                embedded.update(zip(texts, vectors, strict=True))
-                return vectors
-
-            result = summarize_batch(
-                [_read_cluster(row) for row in rows.to_pylist()],
-                encode,
-                summarizer=self.summarizer,
-                settings=self.settings,
+            batch = [_read_cluster(row) for row in rows.to_pylist()]
+            made = summarize_batch(
+                batch, encode, summarizer=self.summarizer, settings=self.settings
             )
-            values: list[bytes] = []
-            for key in result.keys:
-                made = result.fresh[key]
-                judged = {made.summary.text, *(attempt.text for attempt in made.attempts)}
-                vectors = {text: embedded[text] for text in judged & embedded.keys()}
-                values.append(write_settled(made._replace(vectors=vectors)))
-            return pa.record_batch([rows.column(KEY), pa.array(values, pa.binary())], [KEY, VALUE])
+            values = pa.array(map(write_value, made), pa.binary())
+            return pa.record_batch([rows.column(KEY), values], [KEY, VALUE])
 
         return summarize
 
@@ -593,7 +417,7 @@ def cluster_rows(batch: Sequence[ClusterText]) -> RecordBatch:
 
     vectors = [np.asarray(item.vectors, dtype="<f4").tobytes() for item in batch]
     columns = {
-        KEY: pa.array([result_key(item.cluster) for item in batch], pa.binary(KEY_BYTES)),
+        KEY: pa.array([summary_key(item.cluster) for item in batch], pa.binary(KEY_BYTES)),
         "cluster": pa.array([_cluster_json(item.cluster) for item in batch], pa.string()),
         "texts": pa.array([list(item.contents) for item in batch], pa.list_(pa.string())),
         "vectors": pa.array(vectors, pa.binary()),
@@ -603,7 +427,7 @@ def cluster_rows(batch: Sequence[ClusterText]) -> RecordBatch:
 
 def _cluster_json(cluster: Cluster) -> str:
     row = {name: getattr(cluster, name) for name in Cluster.__slots__}
-    # Left out, so that equal clusters are equal rows wherever they stand in the store tonight.
+    # Without positions equal clusters are equal rows, wherever they are in the store tonight.
     return json.dumps({**row, "member_positions": []})
 
 
@@ -612,23 +436,11 @@ def _read_cluster(row: Row) -> ClusterText:
     return ClusterText(Cluster(**with_tuples(json.loads(row["cluster"]))), row["texts"], vectors)
 
 
-# Summaries of all clusters of a table: what is known is used again, what is new is made.
-
-Embed = Callable[[list[str]], Embedded]
-"""Gives the vectors of texts, encoded as documents, and how many of them were new."""
-
-
-def summary_kind(recipe: str) -> str:
-    """Return the kind of what became of clusters by a recipe (`recipe_digest`)."""
-    return f"summaries:{recipe}"
-
-
 def summarize_clusters(
     sources: ClusterSources,
+    table: Path,
     results: ContentStore,
-    vectors: ContentStore,
-    embed: Embed,
-    take: Callable[[BatchResult], None],
+    encode: Encode,
     *,
     summarizer: Summarizer,
     settings: SummarySettings,
@@ -636,61 +448,47 @@ def summarize_clusters(
     runner: Runner,
     shards: Path,
     progress: Progress = SILENT,
-) -> tuple[int, int]:
-    """Summarise every cluster of a table; of clusters that are known no text is read.
+) -> int:
+    """Write the table of all clusters' summaries; of clusters that are known no text is read.
 
-    What the runner can make (the export is the ONNX one that made the members' vectors, None if
-    something else did), it makes before the first batch, with files below `shards`, removed at the
-    end. Batches are made here otherwise, and where a result is gone again; `take` gets every batch,
-    in the order of the table. Afterwards `results`, of `summary_kind`, holds nothing else, and
-    `vectors`, where `embed` keeps its own, those of all texts. Returns how many clusters were new,
-    and how many texts were embedded for them. ShardError if the task failed: what was made is kept.
+    The runner makes new ones by the ONNX export that made the members' vectors, with files below
+    `shards`, removed at the end. Without an export (None), and where a result was lost, they are
+    made here. Afterwards `results`, of `summary_kind`, holds nothing else. Returns how many were
+    made. ShardError if the task failed: what was made is kept.
     """
-    count, done, made, embedded = count_rows(sources.clusters), 0, 0, 0
-    # A summarizer that is shown earlier summaries waits for a service: no worker runs it, and what
-    # it is shown may have changed, so that only a batch can tell what is known.
-    alone = not summarizer.uses_context
-    if export is not None and alone:
+    count, keys, made = count_rows(sources.clusters), list[bytes](), 0
+    if export is not None:
         settled = _settled_ids(results, sources)
-        before = {fragment.key for fragment in results.fragments}
         new_rows = (
             cluster_rows(new)
             for batch in iter_cluster_texts(sources, skip=settled)
             if (new := [item for item in batch if item.cluster.cluster_id not in settled])
         )
-        filled = fill(
+        made = fill(
             results, new_rows, SummarizeClusters(summarizer, settings, export), runner, shards,
             progress, total=max(count - len(settled), 0), shard_rows=SHARD_CLUSTERS,
-        )  # fmt: skip
-        made = filled.computed
-        new = (fragment for fragment in results.fragments if fragment.key not in before)
-        embedded = sum(_keep_vectors(fragment.path, vectors) for fragment in new)
-
-    def known(wanted: Sequence[bytes]) -> Mapping[bytes, Settled]:
-        return {key: read_settled(value) for key, value in results.get(wanted).items()}
-
-    def encode(texts: list[str]) -> NDArray[np.float32]:
-        nonlocal embedded
-        found = embed(texts)
-        embedded += found.computed
-        return found.vectors
-
-    context, keys = SessionContext(), list[bytes]()
-    for batch in iter_cluster_texts(
-        sources, skip=_settled_ids(results, sources) if alone else set[str]()
-    ):
-        result = summarize_batch(
-            batch, encode, summarizer=summarizer, known=known, settings=settings, context=context
-        )
-        results.put(list(result.fresh), list(map(write_settled, result.fresh.values())))
-        made += result.made
-        keys += result.keys
-        done += len(batch)
-        if export is None or not alone:
-            progress.update(_TASK, done, count)
-        take(result)
+        ).computed  # fmt: skip
+    with write_summaries(table) as add:
+        for batch in iter_cluster_texts(sources, skip=_settled_ids(results, sources)):
+            wanted = [summary_key(item.cluster) for item in batch]
+            known = {key: read_value(value) for key, value in results.get(wanted).items()}
+            new = [item for key, item in zip(wanted, batch, strict=True) if key not in known]
+            fresh = {
+                bytes.fromhex(hash_text(summary.cluster_id)): summary
+                for summary in summarize_batch(
+                    new, encode, summarizer=summarizer, settings=settings
+                )
+            }
+            kept = {key: s for key, s in fresh.items() if s.fallback not in TRIED_AGAIN}
+            results.put(list(kept), list(map(write_value, kept.values())))
+            for key, item in zip(wanted, batch, strict=True):
+                add(fresh.get(key) or replace(known[key], **_sources(item.cluster)))
+            keys += wanted
+            made += len(fresh)
+            if export is None:
+                progress.update(_TASK, len(keys), count)
     results.prune(keys)
-    return made, embedded
+    return made
 
 
 def _settled_ids(results: ContentStore, sources: ClusterSources) -> set[str]:
@@ -698,16 +496,6 @@ def _settled_ids(results: ContentStore, sources: ClusterSources) -> set[str]:
     settled: set[str] = set()
     clusters = iter_clusters(sources.clusters)
     while batch := list(islice(clusters, BATCH_CLUSTERS)):
-        held = (results.find(map(result_key, batch)) >= 0).tolist()
-        settled.update(compress((cluster.cluster_id for cluster in batch), held))
+        held = (results.find(map(summary_key, batch)) >= 0).tolist()
+        settled.update(c.cluster_id for c, is_held in zip(batch, held, strict=True) if is_held)
     return settled
-
-
-def _keep_vectors(made: Path, vectors: ContentStore) -> int:
-    """Keep the vectors of the texts that the task embedded; return how many were new."""
-    values = map(read_settled, open_table(made)[VALUE].to_pylist())
-    found = {text_key(text): v for item in values for text, v in item.vectors.items()}
-    held = (vectors.find(list(found)) >= 0).tolist()
-    new = {key: found[key] for key, is_held in zip(found, held, strict=True) if not is_held}
-    put_vectors(vectors, new)
-    return len(new)

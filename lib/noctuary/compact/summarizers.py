@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.core.errors import ConfigError
 from noctuary.core.files import JsonValue
 from noctuary.core.settings import CompactionSettings
 from noctuary.text.marks import SENTENCE_END, estimate_tokens, split_speaker
@@ -23,16 +24,16 @@ from noctuary.text.secrets import find_text_sensitivity
 from noctuary.text.tokens import is_stop_word, tokenize
 from noctuary.work.http import (
     DATA_RULE,
-    AnswerFault,
+    REFUSED,
     BadAnswerError,
     Endpoint,
-    EndpointDownError,
+    RequestError,
     Sleep,
     ask,
     batch_message,
     clip_text,
+    open_endpoint,
     parse_batch,
-    read_api_key,
 )
 
 
@@ -59,8 +60,6 @@ class Request(NamedTuple):
     texts: Sequence[str]  # as stored, chronological
     vectors: NDArray[np.floating[Any]]  # shape (n, d)
     user: str | None = None
-    context: tuple[str, ...] = ()  # earlier summaries of the session, for `uses_context`
-    parent_ids: tuple[str, ...] = ()  # their ids
 
 
 class Draft(NamedTuple):
@@ -81,10 +80,8 @@ class Summarizer:
     """Writes drafts; never raises for what a model or an endpoint does."""
 
     name: str = ""
-    uses_context: bool = False  # whether earlier summaries of the session change its text
-    # The share that its primary cut keeps, and that of the aggressive one, which is tried only
-    # where the primary did not make the text smaller. The reference's defaults, of turns.
-    densities: tuple[float, float] = (0.4, 0.25)
+    is_local: bool = True  # needs nothing but the cluster, so that workers may run it
+    density: float = 0.4  # share of the turns that it keeps; the reference's default
 
     @property
     def recipe(self) -> Mapping[str, JsonValue]:
@@ -169,7 +166,7 @@ class SentenceSummarizer(Summarizer):
     """Keeps the sentences that cover most; needs neither a model nor vectors."""
 
     name = "sentences"
-    densities = (0.28, 0.2)  # of the sources' tokens: saves three fifths of locomo's
+    density = 0.28  # of the sources' tokens: saves three fifths of locomo's
 
     @property
     def recipe(self) -> Mapping[str, JsonValue]:
@@ -307,7 +304,7 @@ def _line(line: str) -> str:
 # ever stand in one prompt. Turns of named users are shown only where the settings say so; a
 # cluster that reads like a secret, alone or joined, is never shown.
 
-PROMPT_VERSION = "1"  # raised with every change of the prompt or of what is shown
+PROMPT_VERSION = "2"  # raised with every change of the prompt or of what is shown
 MAX_REQUEST_CHARS = 48_000  # of all turns of one request: more overflows models of 16k tokens
 MAX_BAD_IN_A_ROW = 8  # answers without use after which an endpoint is given up for the night
 
@@ -315,9 +312,7 @@ _SYSTEM = (
     "You condense a part of a conversation. Keep every decision, fact, name, number, date and "
     "identifier that matters, written as it is there; say who said or did what; keep what was "
     "denied denied. Add nothing that does not stand in the turns, work out no sums and no dates, "
-    "and use the language of the turns. Where there is a field `earlier`, it tells what came "
-    "before: use it to understand the turns and repeat nothing of it. Write plain sentences, at "
-    "most {tokens} tokens. "
+    "and use the language of the turns. Write plain sentences, at most {tokens} tokens. "
 ) + DATA_RULE + '{{"items": [{{"id": "...", "summary": "..."}}]}}'  # fmt: skip
 
 
@@ -326,7 +321,7 @@ class EndpointSummarizer(Summarizer):
     """Summaries written by a model behind an endpoint, asked about one request after the other."""
 
     name = "llm"
-    uses_context = True
+    is_local = False
 
     model: str
     endpoint: Endpoint | None  # None where it is set up wrongly
@@ -338,13 +333,12 @@ class EndpointSummarizer(Summarizer):
 
     @staticmethod
     def open(settings: CompactionSettings) -> EndpointSummarizer:
-        """Return the configured one; a wrong address or a key that is not set gives it up."""
+        """Return the configured one; a wrong address or a missing key gives it up."""
         endpoint, fault = None, ""
         try:
-            key = read_api_key(settings.api_key_variable, "compaction.api_key_variable")
-            endpoint = Endpoint(settings.llm_url, settings.llm_model, key)
-        except ValueError as error:  # ConfigError is one
-            fault = f"compaction.llm_*: {error}"
+            endpoint = open_endpoint("compaction", settings)
+        except ConfigError as error:
+            fault = str(error)
         shown = settings.include_named_users
         return EndpointSummarizer(settings.llm_model, endpoint, shown, given_up=fault)
 
@@ -363,38 +357,37 @@ class EndpointSummarizer(Summarizer):
         shown = [clip_text(sanitize(text)) for text in request.texts]
         if sum(map(len, shown)) > MAX_REQUEST_CHARS:
             return Refusal(Outcome.TOO_LONG, f"its turns exceed {MAX_REQUEST_CHARS} characters")
-        if any(find_text_sensitivity(t) for t in (*shown, " ".join(shown), *request.context)):
+        if any(find_text_sensitivity(t) for t in (*shown, " ".join(shown))):
             return Refusal(Outcome.SECRET, "its turns, joined, read like a secret")
         tokens = max(1, math.floor(density * estimate_tokens(" ".join(shown))))
         item = {"turns": "\n".join(shown)}
-        if request.context:
-            item["earlier"] = "\n".join(request.context)
         try:
-            return self._ask(self.endpoint, _SYSTEM.format(tokens=tokens), batch_message([item]))
-        except EndpointDownError as error:
-            self.given_up = f"the endpoint was given up for tonight: {error}"
-            return Refusal(Outcome.UNAVAILABLE, self.given_up)
+            return self._ask(self.endpoint, _SYSTEM.format(tokens=tokens), {"1": item})
         except BadAnswerError as error:
             return self._unusable(str(error))
+        except RequestError as error:
+            self.given_up = f"the endpoint was given up for tonight: {error}"
+            return Refusal(Outcome.UNAVAILABLE, self.given_up)
 
-    def _ask(self, endpoint: Endpoint, system: str, user: str) -> Draft | Refusal:
+    def _ask(
+        self, endpoint: Endpoint, system: str, item: dict[str, dict[str, str]]
+    ) -> Draft | Refusal:
+        user = batch_message(item)
         try:
             answer = ask(endpoint, system, user, self.sleep, with_logprobs=self._wants_logprobs)
         except BadAnswerError as error:
-            if error.fault is not AnswerFault.REFUSED or not self._wants_logprobs:
+            if error.status not in REFUSED or not self._wants_logprobs:
                 raise
             # Some endpoints refuse requests for log probabilities.
             self._wants_logprobs = False
             answer = ask(endpoint, system, user, self.sleep)
         if answer.is_cut_off:
             return self._unusable("the answer was cut off")
-        found = parse_batch(answer.content, ["1"], _summary_in)
-        text = found.values.get(0)
-        if text is None:
-            faults = ", ".join(sorted(fault.value for fault in found.faults))
-            return self._unusable(faults or "no summary")
+        found, faults = parse_batch(answer.content, list(item), _read_summary)
+        if not found:
+            return self._unusable(", ".join(sorted(faults)))
         self._bad_in_a_row = 0
-        return Draft(text, answer.confidence)
+        return Draft(found["1"], answer.confidence)
 
     def _unusable(self, why: str) -> Refusal:
         self._bad_in_a_row += 1
@@ -406,7 +399,7 @@ class EndpointSummarizer(Summarizer):
         return Refusal(Outcome.UNUSABLE, why)
 
 
-def _summary_in(row: Mapping[str, Any]) -> str | None:
+def _read_summary(row: Mapping[str, Any]) -> str | None:
     """Return the summary of an item; None where there is none."""
     value = row.get("summary")
     if not isinstance(value, str):

@@ -6,6 +6,7 @@ store.
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,16 +20,22 @@ from noctuary.sources.injected import (
     InjectedWording,
     Line,
     append_injection,
-    render_block,
     words_of,
 )
-from noctuary.text.marks import estimate_tokens, split_speaker
+from noctuary.text.marks import (
+    CHARS_PER_TOKEN_DEFAULT,
+    chars_per_token,
+    split_speaker,
+    utf16_units,
+)
 
 if TYPE_CHECKING:
     from noctuary.recall.result import RecallResult
 
 # Of a block: agents cut what a hook prints beyond 8,000 to 10,000. The last memories are left out.
 MAX_BLOCK_CHARS = 7_500
+
+_FRAME_UNITS = injected.FRAME_CHARS - injected.COUNT_CHARS  # without the number of memories
 
 # Shortest wording that is known again by itself, in UTF-8 bytes without spaces: some six words.
 # People say shorter things again of their own; a higher bound lets short facts return.
@@ -43,7 +50,7 @@ class Injection(NamedTuple):
     text: str  # the block; "" where nothing was recalled
     memories: int  # how many it holds
     left_out: int  # how many did not fit
-    warning: str | None = None  # why it is not on record; it is known again by its tag all the same
+    warning: str | None = None  # why it is not on record; the tag still identifies the block
 
 
 def inject(
@@ -67,16 +74,42 @@ def inject(
     """
     plain = result if isinstance(result, Mapping) else result.to_json()
     found = distinct(injected.worth_injecting(plain))
-    lines = [line_of(memory) for memory in found]
-    shown = _fitting(lines, max_chars, max_tokens)
-    wordings = wordings_of(found[: len(shown)], str(plain.get("query", ""))) if on_record else []
-    store, warning = plain.get("store"), None
-    if wordings and isinstance(store, str):
-        path = StorePaths(Path(store)).injections
-        warning = append_injection(path, wordings, now_us=time.time_ns() // 1000)
-    elif wordings:
-        warning = "this injection was not logged: no store"
-    return Injection(render_block(shown), len(shown), len(lines) - len(shown), warning)
+    block = make_block(found, max_chars, max_tokens)
+    if not on_record:
+        return block
+    shown, query = found[: block.memories], str(plain.get("query", ""))
+    return block._replace(warning=record_block(plain.get("store"), shown, query))
+
+
+def make_block(
+    memories: Sequence[Mapping[str, Any]],
+    max_chars: int = MAX_BLOCK_CHARS,
+    max_tokens: int | None = None,
+) -> Injection:
+    """Return the block of the first memories that fit into both limits; nothing is recorded."""
+    rendered: list[str] = []
+    chars, units, ratio = injected.FRAME_CHARS, _FRAME_UNITS, CHARS_PER_TOKEN_DEFAULT
+    for memory in memories:
+        line = line_of(memory).rendered()
+        chars += len(line) + 1
+        units += utf16_units(line) + 1
+        ratio = min(ratio, chars_per_token(line))  # one wide line makes the whole block wide
+        tokens = math.ceil((units + len(str(len(rendered) + 1))) / ratio)
+        if chars > max_chars or (max_tokens is not None and tokens > max_tokens):
+            break
+        rendered.append(line)
+    return Injection(injected.frame(rendered), len(rendered), len(memories) - len(rendered))
+
+
+def record_block(store: Any, memories: Sequence[Mapping[str, Any]], query: str) -> str | None:
+    """Record hashes of a block's memories and of its question; return what went wrong, or None."""
+    wordings = wordings_of(memories, query)
+    if not wordings:
+        return None
+    if not isinstance(store, str):
+        return "this injection was not logged: no store"
+    path = StorePaths(Path(store)).injections
+    return append_injection(path, wordings, now_us=time.time_ns() // 1000)
 
 
 # Of memories that say the same only the best is worth a place: agents write the same observation up
@@ -232,7 +265,7 @@ def wordings_of(memories: Sequence[Mapping[str, Any]], query: str) -> list[Injec
 
 def _is_secret(query: str) -> bool:
     """Tell whether a question reads like a secret: not even its hash is kept then."""
-    # Its rules take a hook longer to compile than all else that it does with a warm server.
+    # Compiling its rules takes a hook 25 ms of CPU: a hook gets here after it has printed.
     from noctuary.text.secrets import find_text_sensitivity
 
     return find_text_sensitivity(query) is not None
@@ -260,18 +293,6 @@ def line_of(memory: Mapping[str, Any]) -> Line:
 
 def _name(value: Any) -> str | None:
     return None if value is None else str(value)
-
-
-def _fitting(lines: Sequence[Line], max_chars: int, max_tokens: int | None) -> list[Line]:
-    """Return as many of the first lines as fit, the block's tags and its note included."""
-    size, shown = injected.FRAME_CHARS, list[Line]()
-    for line in lines:
-        size += len(line.rendered()) + 1
-        block = "" if max_tokens is None else render_block([*shown, line])
-        if size > max_chars or (max_tokens is not None and estimate_tokens(block) > max_tokens):
-            break
-        shown.append(line)
-    return shown
 
 
 def _user_hash(user: Any) -> bytes:

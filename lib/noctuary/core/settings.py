@@ -90,7 +90,6 @@ class TierSettings(NamedTuple):
 
     small_dims: int = 64
     medium_dims: int = 256
-    uri: str = ""
 
 
 class CompactionSettings(NamedTuple):
@@ -100,7 +99,6 @@ class CompactionSettings(NamedTuple):
     protected_tail_turns: int = 4
     preserve_threshold: float = 0.65
     density: float = 0.0
-    aggressive_density: float = 0.0
     summarizer: str = "sentences"
     llm_url: str = ""
     llm_model: str = ""
@@ -366,7 +364,6 @@ _CHECKS: Mapping[str, _Check] = {
     "compaction.protected_tail_turns": _at_least(0),
     "compaction.preserve_threshold": _within(-1, 1),
     "compaction.density": _within(0, 1),
-    "compaction.aggressive_density": _within(0, 1),
     "compaction.summarizer": _one_of("sentences", "extractive", "llm"),
     "snapshot.keep": _at_least(2, ", or rollback has nowhere to go"),
     "recall.fusion": _one_of(*FUSIONS),
@@ -571,8 +568,6 @@ def _joint_faults(s: Settings) -> Iterable[str]:
     if s.tiers.medium_dims < s.tiers.small_dims:
         yield "tiers.medium_dims must be >= tiers.small_dims"
     # A key in it would be shown and logged.
-    if s.tiers.uri and not re.fullmatch(r"s3://[^\s/@?#:]+(/[^\s/@?#:]+)+/?", s.tiers.uri):
-        yield "tiers.uri must be empty or s3://bucket/prefix, without credentials in it"
     if not s.recall.profile:
         yield "recall.profile must name a profile, found an empty text"
     if len(s.schedule.cron.split()) != 5:

@@ -85,6 +85,7 @@ def path_of(source: SourceName) -> Path:
 
 
 OWN_FILE = "memories.sqlite"  # the own store, below the home
+OWN_PREFIX = "own:"  # begins ids of the own store among several
 
 DIGEST_NAME_CHARS = 16
 """Of a candidate's digest, in its directory name: 64 bits among a handful of candidates."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,12 +28,8 @@ from noctuary.curate.signals import (
     repetition,
     said_something,
 )
-from noctuary.embed.rotation import FIT_ROWS_PER_CELL, assign, fit_centroids
 from noctuary.sources.corpus import iter_records
 from noctuary.text.marks import split_speaker
-
-if TYPE_CHECKING:
-    import polars as pl
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -125,18 +120,11 @@ def judge_turns(
                 progress.update("judging turns", done, total)
 
 
-# What is like a turn: its nearest earlier turns and durable memories by the night's vectors.
-#
-# Up to EXACT_PAIRS everything is compared, in ten seconds of one core at 384 dimensions; beyond,
-# only candidates of the cells next to a turn. Of 100,000 memories that finds 97 % of the five
-# nearest; novelty changes by .0002 on average and by .005 at most.
+# What is like a turn: its nearest earlier turns and durable memories by the night's vectors. All
+# pairs are compared, block by block, but for turns of long ago.
 
-EXACT_PAIRS = 1 << 29
-ROWS_PER_CELL = 512
-PROBES = 16  # cells that a turn is compared with
-ALIKE_PROBES = 8  # where only rows of a high cosine count, which lie in the nearest cells
+EARLIER_TURNS = 65_536  # a turn is compared with at least so many turns of its user before it
 QUERY_ROWS, CANDIDATE_ROWS = 256, 2_048  # compared at once: 10 MB with the merge
-_ROWS_AT_ONCE = 8_192  # whose cells are found at once: 32 KB per cell
 _SLACK = 1e-4  # above the rounding of a float32 product, whose order depends on the block
 _DIGITS = 6
 
@@ -159,12 +147,7 @@ class Nearest:
         self._positions = np.full((len(turns), k), -1, dtype=np.int64)
 
     def offer(
-        self,
-        candidates: Ints,
-        rows: Ints | None = None,
-        *,
-        earlier_only: bool = False,
-        probes: int = PROBES,
+        self, candidates: Ints, rows: Ints | None = None, *, earlier_only: bool = False
     ) -> None:
         """Compare turns with candidates, each of which may be offered once.
 
@@ -172,32 +155,25 @@ class Nearest:
         all. With `earlier_only` the candidates are the turns, each compared with those before it.
         """
         asking = np.arange(len(self._turns)) if rows is None else rows
-        if len(asking) * len(candidates) // (1 + earlier_only) <= EXACT_PAIRS:
-            self._compare(asking, candidates, np.arange(len(candidates)), earlier_only)
-            return
-        for near, held in _by_cell(self._turns[asking], candidates, self._vectors, probes):
-            self._compare(asking[near], candidates, held, earlier_only)
+        for first in range(0, len(asking), QUERY_ROWS):
+            some = asking[first : first + QUERY_ROWS]
+            block = _floats(self._vectors, self._turns[some])
+            begin, end = 0, len(candidates)
+            if earlier_only:
+                begin, end = max(first - EARLIER_TURNS, 0), first + len(some)
+            for start in range(begin, end, CANDIDATE_ROWS):
+                found = candidates[start : min(start + CANDIDATE_ROWS, end)]
+                products = block @ _floats(self._vectors, found).T
+                if earlier_only:
+                    numbers = np.arange(start, start + len(found))
+                    products[numbers[None, :] >= some[:, None]] = -np.inf
+                self._take(some, products, found)
 
     def of(self, row: int) -> list[Neighbour]:
         """Return the neighbours of a turn, nearest first; of equal ones, by position."""
         kept = self._positions[row][self._positions[row] >= 0]
         near = neighbours(self._vectors[self._turns[row]], self._vectors[kept], kept)
         return [n for n in near if n.cosine >= self._least]
-
-    def _compare(self, asking: Ints, candidates: Ints, held: Ints, earlier_only: bool) -> None:
-        """Compare some turns with some of the candidates, both by ascending number."""
-        for first in range(0, len(asking), QUERY_ROWS):
-            rows = asking[first : first + QUERY_ROWS]
-            block = _floats(self._vectors, self._turns[rows])
-            for start in range(0, len(held), CANDIDATE_ROWS):
-                chunk = held[start : start + CANDIDATE_ROWS]
-                if earlier_only and chunk[0] >= rows[-1]:
-                    break
-                found = candidates[chunk]
-                products = block @ _floats(self._vectors, found).T
-                if earlier_only:
-                    products[chunk[None, :] >= rows[:, None]] = -np.inf
-                self._take(rows, products, found)
 
     def _take(self, rows: Ints, products: Floats, candidates: Ints) -> None:
         """Keep what is nearer than what is kept; products of shape (rows, candidates)."""
@@ -232,36 +208,8 @@ def _nearest_first(neighbour: Neighbour) -> tuple[float, int]:
     return -neighbour.cosine, neighbour.position
 
 
-def _by_cell(
-    turns: Ints, candidates: Ints, vectors: Floats, probes: int
-) -> Iterator[tuple[Ints, Ints]]:
-    """Yield the numbers of turns next to a cell and of its candidates, both ascending, per cell."""
-    count = max(len(candidates) // ROWS_PER_CELL, 1)
-    sample = candidates[:: max(len(candidates) // (count * FIT_ROWS_PER_CELL), 1)]
-    centroids, width = fit_centroids(_floats(vectors, sample), count), min(probes, count)
-    # In no order, shape (turns, width).
-    near = np.concatenate(
-        [
-            np.argpartition(-(_floats(vectors, part) @ centroids.T), width - 1, axis=1)[:, :width]
-            for part in _parts(turns)
-        ]
-    )
-    own = [assign(_floats(vectors, part), centroids) for part in _parts(candidates)]
-    asked, held = _rows_by_cell(near.ravel(), count), _rows_by_cell(np.concatenate(own), count)
-    yield from ((rows // width, numbers) for rows, numbers in zip(asked, held, strict=True))
-
-
-def _rows_by_cell(cells: NDArray[np.integer], count: int) -> list[Ints]:
-    order = np.argsort(cells, kind="stable")
-    return np.split(order, np.searchsorted(cells[order], np.arange(1, count)))
-
-
 def _floats(vectors: Floats, rows: Ints) -> Floats:
     return np.asarray(vectors[rows], dtype=np.float32)
-
-
-def _parts(rows: Ints) -> Iterator[Ints]:
-    return (rows[start : start + _ROWS_AT_ONCE] for start in range(0, len(rows), _ROWS_AT_ONCE))
 
 
 # Turn after turn: what is durable by then, how new and how often said, and whether G lets it in.
@@ -299,7 +247,7 @@ def walk(
     durable = Nearest(turns, vectors, DURABLE_HITS)
     durable.offer(memories)
     repeated = Nearest(turns, vectors, REPEATED_HITS, REPEATED_COSINE)
-    repeated.offer(turns, earlier_only=True, probes=ALIKE_PROBES)
+    repeated.offer(turns, earlier_only=True)
     let_in: list[int] = []
     for start in range(0, len(turns), BLOCK_ROWS):
         rows = np.arange(start, min(start + BLOCK_ROWS, len(turns)))
@@ -405,50 +353,10 @@ def _schema() -> Any:
 
 def read_table(path: Path) -> PromotionTable:
     """Read what `write_table` wrote."""
-    with _open(path) as (file, notes):
+    missing = f"There is no table of promotions at {path}: run the night."
+    with open_noted(path, missing, "promotions") as (file, notes):
         said = bool(notes["on"]), float(notes["threshold"]), str(notes["corpus"])
         return PromotionTable(tuple(file.read().to_pylist()), *said)
-
-
-def _open(path: Path) -> AbstractContextManager[tuple[Any, dict[str, Any]]]:
-    missing = f"There is no table of promotions at {path}: run the night."
-    return open_noted(path, missing, "promotions")
-
-
-# Does the table keep its own rules?
-
-FAULTS = ("below_threshold", "without_marks", "out_of_range", "own_neighbours")
-"""Proposals with G below the threshold, proposals without marks, scores outside [0, 1] or not a
-number, rows that were compared with themselves."""
-
-
-def count_faults(path: Path) -> dict[str, int]:
-    """Return how many rows were judged and proposed, and how often each of FAULTS occurs."""
-    import polars as pl
-
-    with _open(path) as (_, notes):
-        threshold = float(notes["threshold"])
-    proposed = pl.col("decision") == PROPOSE
-    near = pl.col("neighbours").list.eval(pl.element().struct.field("memory_id"))
-    unfit = [~_holds(pl.col(name).is_between(0, 1)) for name in SCORES]
-    counts = (
-        pl.scan_parquet(path)
-        .with_columns(pl.col(SCORES).fill_nan(None))
-        .select(
-            judged=pl.len(),
-            proposals=proposed.sum(),
-            below_threshold=(proposed & ~_holds(pl.col("g") >= threshold)).sum(),
-            without_marks=(proposed & (pl.col("marks").list.len() == 0)).sum(),
-            out_of_range=pl.sum_horizontal(*(bad.sum() for bad in unfit)),
-            own_neighbours=near.list.contains(pl.col("turn_id")).sum(),
-        )
-    )
-    return counts.collect(engine="streaming").row(0, named=True)
-
-
-def _holds(condition: pl.Expr) -> pl.Expr:
-    """Return a condition that what is missing does not meet."""
-    return condition.fill_null(value=False)
 
 
 # The night's proposals with their texts, for people.

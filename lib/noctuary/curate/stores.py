@@ -17,8 +17,9 @@ from noctuary.core.sqlite import decode_text, name_fault
 from noctuary.core.store import names_postgres
 from noctuary.core.types import MemoryRecord
 from noctuary.sources.normalize import Accepted, find_sensitivity, normalize
+from noctuary.sources.open import open_source
 from noctuary.sources.postgres import Address, connect, read_address
-from noctuary.sources.source import RawRow, open_source
+from noctuary.sources.source import RawRow
 from noctuary.sources.sqlite import KIND, OPTIONAL_COLUMNS, REQUIRED_COLUMNS, SqliteSource
 from noctuary.text.flags import mark_sql
 

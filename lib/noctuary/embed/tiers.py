@@ -16,7 +16,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.core.errors import StoreError
 from noctuary.core.files import fsync_dir, hash_text, remove_tree, write_text
 from noctuary.core.types import SILENT, Progress
 from noctuary.embed.funnel import release_pages
@@ -27,53 +26,27 @@ from noctuary.work.shards import IndexKind, IndexSpec, Runner
 Column = Sequence[str] | Any  # texts by position; of an Arrow column no text becomes an object
 Database = LanceTable = ArrowTable = ArrowSchema = Frame = Any  # they ship no usable types
 
-# Where LanceDB tables lie: this machine's disk, or an object store.
-
-
-class TablesUnreachableError(StoreError):
-    """The object store of the tables does not answer, or refuses."""
+# The directory of the LanceDB tables.
 
 
 @dataclass(frozen=True, slots=True)
 class TableHome:
-    """A place of LanceDB tables; a mark that is left beside one says that it cannot be trusted."""
+    """A directory of LanceDB tables; a mark next to a table says that it cannot be trusted."""
 
-    directory: Path  # of the marks, and of the tables where there is no URI; made by the first one
-    remote: str = ""  # tiers.uri, `s3://bucket/prefix`; the prefix is the tables' alone
-
-    @property
-    def uri(self) -> str:
-        """Where the tables lie; holds no secret."""
-        return self.remote or str(self.directory)
-
-    def connect(self) -> Any:
-        """Return a LanceDB connection."""
-        return connect(self.uri)
+    directory: Path  # made by the first table
 
     def list_tables(self, prefix: str) -> list[str]:
         """Return the names of the tables that start with a prefix, sorted."""
-        if not self.remote:
-            return sorted(path.stem for path in self.directory.glob(f"{prefix}*.lance"))
-        return sorted(n for n in self.connect().list_tables().tables if n.startswith(prefix))
+        return sorted(path.stem for path in self.directory.glob(f"{prefix}*.lance"))
 
     def remove_table(self, name: str, *, mark: bool = True) -> None:
-        """Remove a table and, unless told not to, its mark; nothing where both are absent."""
-        if self.remote:
-            self.connect().drop_table(name, ignore_missing=True)
-        else:
-            remove_tree(self.directory / f"{name}.lance")
+        """Remove a table and, unless told not to, its mark."""
+        remove_tree(self.directory / f"{name}.lance")
         if mark:
             remove_tree(self.mark_path(name))
 
-    def remove_all(self) -> None:
-        """Remove every table and mark."""
-        if self.remote:
-            with self.guarded():
-                self.connect().drop_all_tables()
-        remove_tree(self.directory)
-
     def mark_path(self, name: str) -> Path:
-        """Return where a table's mark lies."""
+        """Return the path of a table's mark."""
         return self.directory / f"{name}.dirty"
 
     def is_dirty(self, name: str) -> bool:
@@ -82,39 +55,16 @@ class TableHome:
 
     @contextmanager
     def marked(self, name: str) -> Generator[None]:
-        """Mark a table while it is written; the mark stays where that fails or is killed."""
+        """Mark a table while it is written; the mark stays if that fails or is killed."""
         text = "being written; whoever finds this later writes the table again\n"
         write_text(self.mark_path(name), text)
         yield
         self.mark_path(name).unlink()
         fsync_dir(self.directory)
 
-    def require_reachable(self) -> None:
-        """Raise TablesUnreachableError where bucket, network or credentials fail; no path does."""
-        if not self.remote:
-            return
-        try:
-            self.connect().list_tables(limit=1)
-        except (RuntimeError, OSError, ValueError):
-            # What LanceDB says holds the request.
-            raise TablesUnreachableError(
-                f"the tables at {self.remote} (tiers.uri) cannot be reached; check the bucket, the "
-                "network and the AWS_* variables, then run the night again: what serves stays as "
-                "it is"
-            ) from None
 
-    @contextmanager
-    def guarded(self) -> Generator[None]:
-        """Raise TablesUnreachableError if something fails and the place does not answer now."""
-        try:
-            yield
-        except (RuntimeError, OSError, ValueError):
-            self.require_reachable()
-            raise
-
-
-def connect(place: Path | str) -> Any:
-    """Return the LanceDB connection of a directory or URI; lancedb is imported here."""
+def connect(place: Path) -> Any:
+    """Return the LanceDB connection of a directory; lancedb is imported here."""
     # LanceDB reads its log level once, when imported; its Rust warnings do not belong on stderr.
     unset = "LANCEDB_LOG" not in os.environ
     os.environ.setdefault("LANCEDB_LOG", "error")
@@ -311,15 +261,14 @@ def sync_tiers(
         raise ValueError(f"{repeated} memory ids repeat; a tier is keyed by unique ids")
     keys, tables = keys.with_row_index("position"), tier_tables(rotation.dim, dims)
     states: list[TierState] = []
-    with home.guarded():
-        database = home.connect()
-        dropped = tuple(name for name in home.list_tables(TABLE_PREFIX) if name not in tables)
-        for name in dropped:
-            home.remove_table(name)
-        for name, dim in tables.items():
-            tier = _Tier(home, database, name, dim, keys, vectors, rotation)
-            states.append(_sync_tier(tier, runner or LocalRunner(), index_min_rows, keep_versions))
-            progress.update("vector_tiers", len(states), len(tables))
+    database = connect(home.directory)
+    dropped = tuple(name for name in home.list_tables(TABLE_PREFIX) if name not in tables)
+    for name in dropped:
+        home.remove_table(name)
+    for name, dim in tables.items():
+        tier = _Tier(home, database, name, dim, keys, vectors, rotation)
+        states.append(_sync_tier(tier, runner or LocalRunner(), index_min_rows, keep_versions))
+        progress.update("vector_tiers", len(states), len(tables))
     return TierReport(tiers=tuple(states), dropped=dropped)
 
 
@@ -329,16 +278,15 @@ def tiers_match(
     """Compare every tier on disk, and every expected one, with the memories, by id."""
     wanted = _frame({"memory_id": memory_ids}).unique()
     matches: list[TierMatch] = []
-    with home.guarded():
-        database = home.connect()
-        for name in sorted({*home.list_tables(TABLE_PREFIX), *expected}):
-            _, rows, fault = _read_keys(home, database, name, ["memory_id"])
-            ids = wanted.clear() if fault else _frame({"memory_id": rows["memory_id"]})
-            held = ids.unique()
-            orphans = held.join(wanted, on="memory_id", how="anti").height
-            missing = wanted.join(held, on="memory_id", how="anti").height
-            repeated = ids.height - held.height
-            matches.append(TierMatch(name, ids.height, orphans, missing, repeated))
+    database = connect(home.directory)
+    for name in sorted({*home.list_tables(TABLE_PREFIX), *expected}):
+        _, rows, fault = _read_keys(database, name, ["memory_id"])
+        ids = wanted.clear() if fault else _frame({"memory_id": rows["memory_id"]})
+        held = ids.unique()
+        orphans = held.join(wanted, on="memory_id", how="anti").height
+        missing = wanted.join(held, on="memory_id", how="anti").height
+        repeated = ids.height - held.height
+        matches.append(TierMatch(name, ids.height, orphans, missing, repeated))
     return matches
 
 
@@ -384,15 +332,13 @@ def _sync_tier(tier: _Tier, runner: Runner, index_min_rows: int, keep: timedelta
 
 
 def _read_keys(
-    home: TableHome, database: Database, name: str, columns: Sequence[str]
+    database: Database, name: str, columns: Sequence[str]
 ) -> tuple[LanceTable, ArrowTable, str]:
     """Return the table and its keys, or two Nones and why they cannot be had."""
     try:
         table = database.open_table(name)
         return table, table.search().select(list(columns)).to_arrow(), ""
     except (ValueError, RuntimeError, OSError, KeyError) as error:
-        # A lost connection is no damage: it must not have the table written again.
-        home.require_reachable()
         # LanceDB raises ValueError for "not found" and for a foreign schema, RuntimeError for
         # damage; either way the remedy is to write the table again.
         return None, None, f"cannot be read: {str(error).partition(', /')[0]}"
@@ -400,7 +346,7 @@ def _read_keys(
 
 def _open(tier: _Tier) -> tuple[LanceTable, ArrowTable, str]:
     """Return the table, its keys and "", or why it has to be written again."""
-    table, rows, fault = _read_keys(tier.home, tier.database, tier.name, _KEYS)
+    table, rows, fault = _read_keys(tier.database, tier.name, _KEYS)
     if fault:
         return None, None, fault
     found = (rows.schema.metadata or {}).get(_STAMP, b"").decode()

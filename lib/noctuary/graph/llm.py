@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import islice
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar, cast, get_args
 
-from noctuary.core.errors import ConfigError
 from noctuary.core.files import hash_text
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.settings import GraphSettings
@@ -38,16 +36,15 @@ from noctuary.work.content import ContentStore
 from noctuary.work.http import (
     DATA_RULE,
     MAX_MEMORY_CHARS,
-    Answers,
     BadAnswerError,
     Endpoint,
-    EndpointDownError,
+    RequestError,
     Sleep,
+    ask,
     batch_message,
     clip_text,
-    complete,
+    open_endpoint,
     parse_batch,
-    read_api_key,
 )
 
 # A model's words for a relation, mapped onto those of the graph. One table, no guessing.
@@ -151,54 +148,41 @@ Triple = tuple[str, str, str]
 
 
 class RawAnswer(NamedTuple):
-    """A memory's answer as given; kept as it is, so that stricter checks ask nothing anew."""
+    """A memory's answer as given; kept unchecked, so that stricter checks cost no request."""
 
     names: tuple[str, ...]
     triples: tuple[Triple, ...]
-    malformed: int = 0
+    malformed: int = 0  # names and triples that were left out
 
 
-# What is known of a memory: its answer, or how many nights it got none of any use, asked alone.
+# What is known of a memory: its answer, or on how many nights it got no usable one, asked alone.
 Known = RawAnswer | int
 
 
 class Grounded(NamedTuple):
-    """What is left of an answer."""
+    """The part of an answer that the text supports."""
 
-    extraction: Extraction  # the findings that stand in the text, in canonical order
-    # how many names and statements were not kept, by reason: "not_in_text", "not_a_name" (no
-    # letter, or function words only), "too_long", "same_name" and "overlapping" (the two names of a
-    # statement are one, or stand in one place only)
+    extraction: Extraction  # in canonical order
+    # Names and statements that were not kept, by reason: "not_in_text", "not_a_name" (no letter,
+    # or function words only), "too_long", "same_name" and "overlapping" (the two names of a
+    # statement are one, or occur in one place only).
     dropped: Counter[str]
-    unmapped: int
+    unmapped: int  # statements whose relation the graph does not know
 
 
 def answer_key(content: str, model: str) -> str:
-    """Return what a memory's answer is kept under: its text, the model and the prompt."""
+    """Return the key of a memory's answer: its text, the model and the prompt."""
     return hash_text("triples", PROMPT_VERSION, str(MAX_MEMORY_CHARS), model, content)
 
 
-def item_ids(keys: Sequence[str]) -> tuple[str, ...]:
-    """Return the ids of a batch, made from its keys.
-
-    They cannot be known to whoever wrote one of the memories, so that its text cannot answer for
-    another by number, and a model that skips an item and counts on answers for nobody.
-    """
-    for length in (TAG_HEX, len(keys[0])):
-        tags = tuple(f"m{key[:length]}" for key in keys)
-        if len(set(tags)) == len(keys):
-            return tags
-    raise ValueError("two items of a batch have the same key, expected distinct texts")
-
-
 def encode(known: Known) -> bytes:
-    """Return what is kept of a memory."""
+    """Return what the content store keeps of a memory."""
     fields = {"failed": known} if isinstance(known, int) else known._asdict()
     return json.dumps(fields).encode("ascii")
 
 
 def decode(raw: bytes | None) -> Known:
-    """Return what is kept of a memory; 0, no failures, where there is nothing, or damage."""
+    """Read what `encode` wrote; 0 failures if it is missing or damaged."""
     try:
         value: Any = parse_json(raw or b"{}")
         failed = value.get("failed")
@@ -208,111 +192,19 @@ def decode(raw: bytes | None) -> Known:
 
 
 def read_answer(row: Mapping[str, Any]) -> RawAnswer | None:
-    """Return an item's answer; None unless it holds a list of names or of triples."""
+    """Return the answer in an item, or None if it lists neither names nor triples."""
     given = [row.get("names"), row.get("triples")]
+    if not any(isinstance(value, list) for value in given):
+        return None
     raw_names, raw_triples = (
         cast("list[Any]", value) if isinstance(value, list) else [] for value in given
     )
-    if not any(isinstance(value, list) for value in given):
-        return None
     names = [name for name in raw_names if _is_text(name)][:MAX_NAMES]
     triples = [triple for raw in raw_triples if (triple := _read_triple(raw))][:MAX_TRIPLES]
     lost = len(raw_names) - len(names) + len(raw_triples) - len(triples)
-    before = row.get("malformed", 0)
-    lost += max(before, 0) if type(before) is int else 0
+    before = row.get("malformed")
+    lost += before if type(before) is int and before > 0 else 0
     return RawAnswer(tuple(names), tuple(triples), lost)
-
-
-def ground(content: str, answer: RawAnswer) -> Grounded:
-    """Keep what stands in the content, at every place where it stands."""
-    places, dropped, unmapped = _Places(content), Counter[str](), 0
-    found, stated = set[Found](), set[Stated]()
-    ends = [end for triple in answer.triples for end in (triple[0], triple[2])]
-    for name in dict.fromkeys([*answer.names, *ends]):
-        fault = _fault(name)
-        spans = [] if fault else places.find(name)
-        if not spans:
-            dropped[fault or "not_in_text"] += 1
-        for start, end in spans:
-            surface = content[start:end]
-            found.add(Found("mentions", "name", fold_name(surface), start, end, surface))
-    for subject, words_given, thing in answer.triples:
-        mapped = map_relation(words_given)
-        if mapped is None:
-            unmapped += 1
-            continue
-        relation, swapped = mapped
-        pair = (thing, subject) if swapped else (subject, thing)
-        statement = _ground_statement(content, places, relation, pair)
-        if isinstance(statement, str):
-            dropped[statement] += 1
-        else:
-            stated.add(statement)
-    kept = Extraction(tuple(sorted(found, key=found_order)), sort_stated(stated))
-    return Grounded(kept, dropped, unmapped)
-
-
-class _Places:
-    """The words of a text, to look names up in, whatever their case and spelling."""
-
-    def __init__(self, content: str) -> None:
-        self._content = content
-        self._parts: list[tuple[str, int, int]] = []
-        self._starts: defaultdict[str, list[int]] = defaultdict(list)
-        for word in words(content):
-            parts = word.folded.split(" ")
-            for number, part in enumerate(parts):
-                # Inside of a word that folds to several, no name begins or ends: -1 is no offset.
-                first = word.start if number == 0 else -1
-                last = word.end if number == len(parts) - 1 else -1
-                if first >= 0:
-                    self._starts[part].append(len(self._parts))
-                self._parts.append((part, first, last))
-
-    def find(self, surface: str) -> list[Span]:
-        folded = [word.folded for word in words(surface)]
-        if any(unsegmented_script(word) for word in folded):
-            # Words of a script without spaces cannot be told apart.
-            found = re.finditer(re.escape(surface.strip()), self._content)
-            return [match.span() for match in islice(found, MAX_PLACES)]
-        wanted = " ".join(folded).split()
-        places = self._starts.get(wanted[0], ()) if wanted else ()
-        runs = (self._parts[at : at + len(wanted)] for at in places)
-        return [
-            (run[0][1], run[-1][2])
-            for run in runs
-            if run[-1][2] >= 0 and [part for part, _, _ in run] == wanted
-        ][:MAX_PLACES]
-
-
-def _ground_statement(
-    content: str, places: _Places, relation: StatedRelation, surfaces: tuple[str, str]
-) -> Stated | str:
-    """Return the statement with its evidence, or why there is none."""
-    if fault := _fault(surfaces[0]) or _fault(surfaces[1]):
-        return fault
-    subjects, objects = map(places.find, surfaces)
-    if not subjects or not objects:
-        return "not_in_text"
-    if fold_name(surfaces[0]) == fold_name(surfaces[1]):
-        return "same_name"
-    pairs = [(a, b) for a in subjects for b in objects if a[1] <= b[0] or b[1] <= a[0]]
-    if not pairs:
-        return "overlapping"
-    # The nearest two: the least text around them.
-    around = [(min(a[0], b[0]), max(a[1], b[1]), (a, b)) for a, b in pairs]
-    start, end, pair = min(around, key=lambda found: (found[1] - found[0], found[2]))
-    subject, thing = (content[slice(*span)] for span in pair)
-    return Stated(fold_name(subject), relation, fold_name(thing), start, end, subject, thing)
-
-
-def _fault(surface: str) -> str | None:
-    """Return why a text is no name, or None."""
-    folded = fold_name(surface)
-    parts = folded.split()
-    if not any(character.isalpha() for character in folded) or all(map(is_stop_word, parts)):
-        return "not_a_name"
-    return "too_long" if len(parts) > MAX_NAME_WORDS else None
 
 
 def _read_triple(raw: Any) -> Triple | None:
@@ -327,141 +219,221 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and value.strip() != "" and len(value) <= MAX_TEXT_CHARS
 
 
-# Asking the model, and adding what it says to what the rules found; off by default.
+def ground(content: str, answer: RawAnswer) -> Grounded:
+    """Keep the names and statements that occur in the content, at every place of them."""
+    ends = [end for triple in answer.triples for end in (triple[0], triple[2])]
+    names = dict.fromkeys([*answer.names, *ends])
+    faults = {name: fault for name in names if (fault := _find_fault(name))}
+    places = _find_names(content, [name for name in names if name not in faults])
+    dropped, unmapped, stated = Counter[str](faults.values()), 0, set[Stated]()
+    dropped.update({"not_in_text": sum(not spans for spans in places.values())})
+    for subject, words_given, thing in answer.triples:
+        mapped = map_relation(words_given)
+        if mapped is None:
+            unmapped += 1
+            continue
+        relation, swapped = mapped
+        pair = (thing, subject) if swapped else (subject, thing)
+        statement = next((faults[n] for n in pair if n in faults), None) or _ground_statement(
+            content, places, relation, pair
+        )
+        if isinstance(statement, str):
+            dropped[statement] += 1
+        else:
+            stated.add(statement)
+    found = {
+        Found("mentions", "name", fold_name(content[start:end]), start, end, content[start:end])
+        for spans in places.values()
+        for start, end in spans
+    }
+    kept = Extraction(tuple(sorted(found, key=found_order)), sort_stated(stated))
+    return Grounded(kept, +dropped, unmapped)
+
+
+def _find_fault(surface: str) -> str | None:
+    """Return why a text is no name, or None."""
+    folded = fold_name(surface)
+    parts = folded.split()
+    if not any(character.isalpha() for character in folded) or all(map(is_stop_word, parts)):
+        return "not_a_name"
+    return "too_long" if len(parts) > MAX_NAME_WORDS else None
+
+
+def _find_names(content: str, names: Iterable[str]) -> dict[str, list[Span]]:
+    """Return the places of each name in a text, whatever case and spelling."""
+    parts: list[tuple[str, int, int]] = []
+    starts: defaultdict[str, list[int]] = defaultdict(list)
+    for word in words(content):
+        # No name begins or ends inside of a word that folds to several: -1 is no offset.
+        first, *rest = word.folded.split(" ")
+        starts[first].append(len(parts))
+        parts.append((first, word.start, -1 if rest else word.end))
+        parts += [(part, -1, -1) for part in rest[:-1]]
+        parts += [(part, -1, word.end) for part in rest[-1:]]
+    places: dict[str, list[Span]] = {}
+    for name in names:
+        folded = [word.folded for word in words(name)]
+        if any(map(unsegmented_script, folded)):
+            # Words of a script without spaces cannot be told apart.
+            spans = [match.span() for match in re.finditer(re.escape(name.strip()), content)]
+        else:
+            wanted = " ".join(folded).split()
+            runs = (parts[at : at + len(wanted)] for at in starts.get(wanted[0], ()))
+            spans = [
+                (run[0][1], run[-1][2])
+                for run in runs
+                if run[-1][2] >= 0 and [part for part, _, _ in run] == wanted
+            ]
+        places[name] = spans[:MAX_PLACES]
+    return places
+
+
+def _ground_statement(
+    content: str,
+    places: Mapping[str, Sequence[Span]],
+    relation: StatedRelation,
+    surfaces: tuple[str, str],
+) -> Stated | str:
+    """Return the statement with its evidence, or why there is none."""
+    subjects, objects = (places[surface] for surface in surfaces)
+    if not subjects or not objects:
+        return "not_in_text"
+    if fold_name(surfaces[0]) == fold_name(surfaces[1]):
+        return "same_name"
+    pairs = [(a, b) for a in subjects for b in objects if a[1] <= b[0] or b[1] <= a[0]]
+    if not pairs:
+        return "overlapping"
+    # The nearest two: the least text around them.
+    around = [(min(a[0], b[0]), max(a[1], b[1]), (a, b)) for a, b in pairs]
+    start, end, pair = min(around, key=lambda found: (found[1] - found[0], found[2]))
+    subject, thing = (content[slice(*span)] for span in pair)
+    return Stated(fold_name(subject), relation, fold_name(thing), start, end, subject, thing)
+
+
+# Asking the model, and merging its findings with those of the rules; off by default.
 #
 # **Texts leave the machine**: the content of every memory that may be shown, cut to a bound, and
 # nothing else of it. Contents that read like a secret are not sent.
 
-# Kind of the answers. Its name is older than this room: another one would ask all of it again.
+# Kind of the answers in the content store; another name would ask all of it again.
 TRIPLES_KIND = "graph_plugin:1"
-# Requests under way at once. More are faster where an endpoint serves them side by side; one that
+# Requests under way at once. More are faster if an endpoint serves them side by side; one that
 # does not lets the later ones wait into their time limit, and more are lost with a kill.
 PARALLEL_REQUESTS = 2
-# Answers in a row about single memories without any use after which the endpoint is left alone: a
-# model that never writes JSON would otherwise cost a request per memory.
+# Unusable answers in a row about single memories after which the endpoint is given up: a model
+# that never writes JSON would otherwise cost a request per memory.
 MAX_USELESS_ALONE = 8
-# Nights on which a memory that gets no usable answer is asked about again. More give a model that
-# is merely unlucky its chance; fewer save a request per night and memory.
+# Nights on which a memory without a usable answer is asked about. More give an unlucky model its
+# chance; fewer save a request per night and memory.
 MAX_FAILED_NIGHTS = 3
 ENDPOINT_DOWN = "graph_endpoint_down"  # code of the warning that the endpoint was given up
-# Code of the warning that memories got no usable answer though the endpoint gives some.
+# Code of the warning that some memories got no usable answer from an endpoint that works.
 UNANSWERED = "graph_memories_unanswered"
 
 
 class Extended(NamedTuple):
-    """Extractions with what the model added."""
+    """Extractions with the additions of the model."""
 
     extractions: list[Extraction]  # one per memory, in the order given
-    # for the stage's facts: what is known of these memories, and "warnings", a list of {"code",
-    # "message"} that is only there when something went wrong
+    # for the stage: what is known of these memories, and if something went wrong "warnings", a
+    # list of {"code", "message"}
     facts: dict[str, Any]
     notes: dict[str, int]
 
 
 @dataclass(slots=True)
 class TripleReader:
-    """One model, what it said of some texts, and what is still to be asked."""
+    """One model and its answers about some texts."""
 
     endpoint: Endpoint
     batch_memories: int
-    # where answers are kept, batch by batch. A kill loses what is under way, at most
-    # PARALLEL_REQUESTS batches
-    store: ContentStore
+    store: ContentStore  # of the answers, kept batch by batch
     progress: Progress
     sleep: Sleep = time.sleep
-    # by `answer_key`, what is known
-    kept: dict[str, Known] = field(default_factory=dict[str, Known])
-    # requests, answers remembered and faults of answers, by name
+    known: dict[str, Known] = field(default_factory=dict[str, Known])  # by `answer_key`
+    # requests, remembered answers and faults of answers, by name
     tonight: Counter[str] = field(default_factory=Counter[str])
-    given_up: str | None = None  # why the endpoint was left alone, or None
-    _queue: deque[dict[str, str]] = field(default_factory=deque[dict[str, str]])
+    given_up: str = ""  # why the endpoint is no longer asked, or empty
     _useless: int = 0
 
     def read(self, contents: Iterable[str]) -> dict[str, RawAnswer]:
-        """Ask about what is new and return what is known by now, by content.
+        """Ask about new texts and return all answers by content; an endpoint raises nothing.
 
-        In batches, then alone where a batch gave nothing for a text; by the order of their keys,
-        those that failed before last. Nothing that an endpoint does raises.
+        In batches, then alone if a batch gave nothing for a text; in the order of their keys,
+        those that failed before last.
         """
         texts = {answer_key(content, self.endpoint.model): content for content in contents}
         stored = self.store.get(map(bytes.fromhex, texts))
-        self.kept = {key: decode(stored.get(bytes.fromhex(key))) for key in sorted(texts)}
-        failed = {key: v for key, v in self.kept.items() if isinstance(v, int)}
+        self.known = {key: decode(stored.get(bytes.fromhex(key))) for key in sorted(texts)}
+        failed = {key: v for key, v in self.known.items() if isinstance(v, int)}
         self.tonight.update(requests=0, remembered=len(texts) - len(failed))
         again = [key for key, nights in failed.items() if nights < MAX_FAILED_NIGHTS]
         again.sort(key=lambda key: (failed[key], key))
-        waiting = iter(again)
-        while batch := list(islice(waiting, self.batch_memories)):
-            self._queue.append({key: texts[key] for key in batch})
-        self._ask_all(len(again))
-        return {texts[k]: v for k, v in self.kept.items() if isinstance(v, RawAnswer)}
-
-    def _ask_all(self, wanted: int) -> None:
-        left, running = wanted, dict[Future[Answers[RawAnswer]], dict[str, str]]()
+        size, window = self.batch_memories, self.batch_memories * PARALLEL_REQUESTS
         with ThreadPoolExecutor(PARALLEL_REQUESTS, "graph-llm") as pool:
-            while self._queue or running:
-                while self._queue and len(running) < PARALLEL_REQUESTS:
-                    batch = self._queue.popleft()
-                    running[pool.submit(self._request, batch)] = batch
-                    self.tonight["requests"] += 1
-                done, _ = wait(running, return_when=FIRST_COMPLETED)
-                for future in done:
-                    left -= self._take(running.pop(future), future)
-                self.progress.update("graph: llm", wanted - left, wanted)
+            for start in range(0, len(again), window):
+                keys = again[start : start + window]
+                batches = [keys[at : at + size] for at in range(0, len(keys), size)]
+                self._ask(pool, [{key: texts[key] for key in batch} for batch in batches])
+                several = [key for batch in batches if len(batch) > 1 for key in batch]
+                left = [key for key in several if not isinstance(self.known[key], RawAnswer)]
+                self._ask(pool, [{key: texts[key]} for key in left])
+                self.progress.update("graph: llm", start + len(keys), len(again))
+        return {texts[k]: v for k, v in self.known.items() if isinstance(v, RawAnswer)}
 
-    def _request(self, batch: Mapping[str, str]) -> Answers[RawAnswer]:
-        """Run in a thread of the pool: one conversation, nothing shared."""
-        ids = item_ids(list(batch))
-        message = batch_message([{"memory": clip_text(text)} for text in batch.values()], ids)
+    def _ask(self, pool: ThreadPoolExecutor, batches: Sequence[Mapping[str, str]]) -> None:
+        for batch, answer in zip(batches, pool.map(self._request, batches), strict=True):
+            if answer is not None:
+                self.tonight["requests"] += 1
+                self._keep(batch, *answer)
+
+    def _request(
+        self, batch: Mapping[str, str]
+    ) -> tuple[dict[str, RawAnswer], Counter[str]] | None:
+        """Run in a thread of the pool; None once the endpoint is given up."""
+        if self.given_up:
+            return None
+        # Ids made of keys cannot be known to the author of a memory, so that its text cannot
+        # answer for another one; long ones cost tokens and are copied wrong more often.
+        ids = {f"m{key[:TAG_HEX]}": key for key in batch}
+        message = batch_message({name: {"memory": clip_text(batch[ids[name]])} for name in ids})
         try:
-            content = complete(self.endpoint, SYSTEM, message, self.sleep)
+            content = ask(self.endpoint, SYSTEM, message, self.sleep).content
         except BadAnswerError as error:
-            return Answers({}, Counter({error.fault: 1}))
-        return parse_batch(content, ids, read_answer)
+            return {}, Counter([str(error)])
+        except RequestError as error:
+            self.given_up = str(error)
+            return None
+        values, faults = parse_batch(content, list(ids), read_answer)
+        return {ids[name]: value for name, value in values.items()}, faults
 
-    def _take(self, batch: dict[str, str], future: Future[Answers[RawAnswer]]) -> int:
-        """Keep what came, ask again for what did not, and return how many are done with."""
-        try:
-            answers = future.result()
-        except EndpointDownError as error:
-            self._give_up(str(error))
-            return 0
-        self.tonight.update({f"fault: {fault}": n for fault, n in answers.faults.items() if n})
-        keys, alone = list(batch), len(batch) == 1
-        found = {keys[place]: value for place, value in answers.values.items()}
-        missing = [key for key in keys if key not in found]
-        self._keep(found, missing if alone else [])
-        if found:
-            self._useless = 0
-        elif alone:
-            self._useless += 1
-            if self._useless == MAX_USELESS_ALONE:
-                self._give_up(f"{MAX_USELESS_ALONE} answers in a row were of no use")
-        if not alone and self.given_up is None:
-            self._queue.extendleft({key: batch[key]} for key in reversed(missing))
-            return len(found)
-        return len(batch)
-
-    def _keep(self, answers: Mapping[str, RawAnswer], failed: Sequence[str]) -> None:
+    def _keep(
+        self, batch: Mapping[str, str], answers: Mapping[str, RawAnswer], faults: Counter[str]
+    ) -> None:
+        self.tonight.update({f"fault: {fault}": n for fault, n in faults.items()})
         fresh: dict[str, Known] = dict(answers)
-        # A model that never gave any use is set up wrongly; its failures say nothing of memories.
-        if any(isinstance(value, RawAnswer) for value in self.kept.values()):
-            for key in failed:
-                before = self.kept[key]
-                fresh[key] = before + 1 if isinstance(before, int) else 1
+        if answers:
+            self._useless = 0
+        elif len(batch) == 1:
+            self._useless += 1
+            # A model that never gave any use is set up wrongly; it says nothing of a memory.
+            if any(isinstance(value, RawAnswer) for value in self.known.values()):
+                fresh = {key: self._nights(key) + 1 for key in batch}
+        if self._useless == MAX_USELESS_ALONE:
+            self.given_up = f"{MAX_USELESS_ALONE} answers in a row were of no use"
         self.store.put(list(map(bytes.fromhex, fresh)), list(map(encode, fresh.values())))
-        self.kept.update(fresh)
+        self.known.update(fresh)
 
-    def _give_up(self, reason: str) -> None:
-        self.given_up = reason
-        self._queue.clear()
+    def _nights(self, key: str) -> int:
+        known = self.known[key]
+        return known if isinstance(known, int) else 0
 
     def warnings(self) -> list[dict[str, str]]:
-        """Return what went wrong as a whole, as {"code", "message"}."""
-        unanswered = sum(isinstance(value, int) for value in self.kept.values())
+        """Return the warnings about the endpoint or the memories, as {"code", "message"}."""
+        unanswered = sum(isinstance(value, int) for value in self.known.values())
         model = f"the model of the graph ({self.endpoint.model})"
-        waiting = f"{unanswered} memories have only what the rules found in them"
-        if self.given_up is not None:
+        waiting = f"the graph has only the rules' findings of {unanswered} memories"
+        if self.given_up:
             message = (
                 f"{model} was given up for tonight: {self.given_up}; {waiting}; they are asked "
                 "about the next night (graph.llm_url)"
@@ -481,9 +453,9 @@ def extend_extractions(
     extractions: Sequence[Extraction],
     progress: Progress = SILENT,
 ) -> Extended:
-    """Add what the model finds to what the rules found; for settings with `llm_inputs`."""
-    endpoint = _endpoint(settings)
-    visible = {record.position for record in _shown(settings, records)}
+    """Merge the model's findings into those of the rules; for settings with `llm_inputs`."""
+    endpoint = open_endpoint("graph", settings)
+    visible = {record.position for record in _select_shown(settings, records)}
     contents = {r.content for r in records if r.position in visible}
     sent = {content for content in contents if find_text_sensitivity(content) is None}
     reader = TripleReader(endpoint, settings.llm_batch_memories, store, progress)
@@ -492,7 +464,7 @@ def extend_extractions(
     merged: list[Extraction] = []
     added, dropped = Counter[str](found=0, stated=0), Counter[str]()
     for record, base in zip(records, extractions, strict=True):
-        # A memory that was not shown stays as it is, even where another one has the same text.
+        # A memory that was not shown stays as it is, even if another one has the same text.
         extra = grounded.get(record.content) if record.position in visible else None
         both = base if extra is None else merge_extractions(base, extra.extraction)
         dropped.update({} if extra is None else extra.dropped)
@@ -518,22 +490,19 @@ def extend_extractions(
 
 
 def llm_inputs(settings: GraphSettings) -> dict[str, str]:
-    """Return what the graph's stage depends on besides the rules; empty where no model is asked."""
+    """Return the stage's inputs besides the rules; empty without a model."""
     if settings.extractor != "llm":
         return {}
-    return {
-        "llm": _fingerprint(_endpoint(settings).model),
-        "named_users": str(settings.include_named_users),
-    }
+    shown = str(settings.include_named_users)
+    return {"llm": _fingerprint(settings.llm_model), "named_users": shown}
 
 
 def live_triples(settings: GraphSettings, records: Sequence[MemoryRecord]) -> list[bytes]:
     """Return the keys of TRIPLES_KIND that are still in use; all others are to be deleted."""
     if settings.extractor != "llm":
         return []
-    model = _endpoint(settings).model
-    shown = _shown(settings, records)
-    return [bytes.fromhex(answer_key(record.content, model)) for record in shown]
+    shown = _select_shown(settings, records)
+    return [bytes.fromhex(answer_key(record.content, settings.llm_model)) for record in shown]
 
 
 def _fingerprint(model: str) -> str:
@@ -541,16 +510,8 @@ def _fingerprint(model: str) -> str:
     return f"llm:{READING_VERSION}:{PROMPT_VERSION}:{MAX_MEMORY_CHARS}:{model}"
 
 
-def _endpoint(settings: GraphSettings) -> Endpoint:
-    key = read_api_key(settings.api_key_variable, "graph.api_key_variable")
-    try:
-        return Endpoint(settings.llm_url, settings.llm_model, key)
-    except ValueError as error:
-        raise ConfigError(f"graph.llm_*: {error}") from error
-
-
-def _shown(settings: GraphSettings, records: Sequence[MemoryRecord]) -> list[MemoryRecord]:
-    """Return the memories that may be sent: nobody's own, unless these are switched on."""
+def _select_shown(settings: GraphSettings, records: Sequence[MemoryRecord]) -> list[MemoryRecord]:
+    """Return the memories that may be sent: of named users only if the settings allow it."""
     include = settings.include_named_users
     return [record for record in records if record.user is None or include]
 

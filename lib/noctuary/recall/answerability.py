@@ -92,7 +92,7 @@ WEIGHTS: Mapping[str, Mapping[str, float]] = {
 }
 """What one deviation above what is usual for everyday prompts counts, by signal and feature.
 Rounded from logistic fits on the sample and on prefeval (docs/decisions/0008); `python -m
-bench.abstention.silence` measures what they do, on those two and on five other sets."""
+bench.silence` measures what they do, on those two and on five other sets."""
 
 # Support at which chances are even and how fast they turn: they only weigh it against attribution,
 # and keep scores apart near both ends.

@@ -318,12 +318,12 @@ def every_vector_is_finite_and_unit(c: Candidate, x: GateContext) -> Judged:
     if c.manifest.encoder is None:
         return True, {"rows": 0, "note": "built without an encoder"}
     expected = (c.manifest.counts["memories"], int(c.manifest.encoder["dimension"]))
-    with VectorRows(c.directory / layout.VECTORS_FILE) as vectors:
-        if vectors.shape != expected or vectors.dtype != np.float32:
-            was = f"{vectors.dtype}{vectors.shape}"
-            return False, {"found": was, "expected": f"float32{expected}"}
-        starts = range(0, len(vectors), _BLOCK_ROWS)
-        bad = sum(count_not_unit(vectors[start : start + _BLOCK_ROWS]) for start in starts)
+    vectors = VectorRows(c.directory / layout.VECTORS_FILE)
+    if vectors.shape != expected or vectors.dtype != np.float32:
+        was = f"{vectors.dtype}{vectors.shape}"
+        return False, {"found": was, "expected": f"float32{expected}"}
+    starts = range(0, len(vectors), _BLOCK_ROWS)
+    bad = sum(count_not_unit(vectors[start : start + _BLOCK_ROWS]) for start in starts)
     return bad == 0, {"rows": expected[0], "not_finite_or_not_unit": bad}
 
 

@@ -296,19 +296,19 @@ def every_summary_preserves_its_sources(c: Candidate, x: GateContext) -> Judged:
     embedded = x.encode([text for _, text in summaries])
     failed: list[str] = []
     lowest, strangers = 1.0, 0
-    with VectorRows(c.directory / layout.VECTORS_FILE) as vectors:
-        for ordinal, ((summary_id, _), vector) in enumerate(zip(summaries, embedded, strict=True)):
-            places = c.rows.execute(
-                "SELECT position FROM summary_sources WHERE summary_id = ? ORDER BY place",
-                [summary_id],
-            )
-            members = vectors.take([p for (p,) in places])
-            report = judge(vector, members, threshold=x.preserve_threshold)
-            lowest = min(lowest, report.align)
-            is_own = float(stored[ordinal] @ vector) >= _SAME_TEXT
-            strangers += not is_own
-            if not (report.passed and is_own):
-                failed.append(summary_id)
+    vectors = VectorRows(c.directory / layout.VECTORS_FILE)
+    for ordinal, ((summary_id, _), vector) in enumerate(zip(summaries, embedded, strict=True)):
+        places = c.rows.execute(
+            "SELECT position FROM summary_sources WHERE summary_id = ? ORDER BY place",
+            [summary_id],
+        )
+        members = vectors.take([p for (p,) in places])
+        report = judge(vector, members, threshold=x.preserve_threshold)
+        lowest = min(lowest, report.align)
+        is_own = float(stored[ordinal] @ vector) >= _SAME_TEXT
+        strangers += not is_own
+        if not (report.passed and is_own):
+            failed.append(summary_id)
     found: Found = {
         "summaries": len(summaries),
         "failed": len(failed),

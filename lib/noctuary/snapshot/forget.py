@@ -1,13 +1,12 @@
-"""Forgetting: a plan, hiding at once, taking out of stores and snapshots, and the proof.
+"""Forgetting: hide at once, delete from stores and snapshots, and prove it with a receipt.
 
-It stands in this room because it needs the sources below it and the snapshots of it: the last one
-that holds a forgotten memory goes only when everything else was searched for its text.
+It is in this room because it needs the sources below it and the snapshots: the last snapshot that
+holds a forgotten memory goes only when everything else was searched for its text.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
@@ -26,32 +25,33 @@ from noctuary.core.files import (
     write_json,
 )
 from noctuary.core.foreign_json import parse_json
-from noctuary.core.manifest import read_manifest
 from noctuary.core.settings import Settings
-from noctuary.core.sqlite import connect_immutable, delete_rows, open_foreign
+from noctuary.core.sqlite import delete_rows, open_foreign
 from noctuary.core.store import (
+    OWN_PREFIX,
     ROWS_FILE,
     VECTORS_FILE,
-    SourceName,
     StorePaths,
     find_home,
-    find_store,
-    list_stores,
-    name_source,
-    names_postgres,
-    store_for_source,
 )
 from noctuary.core.tombstones import (
-    NOTHING_FORGOTTEN,
-    OURS,
     Tombstones,
     bury,
     read_tombstones,
     write_tombstones,
 )
-from noctuary.core.types import UNDATED_US, MemoryRecord, from_micros, to_micros
-from noctuary.curate import apply as curation
-from noctuary.curate.stores import open_writable
+from noctuary.core.types import MemoryRecord, to_micros
+from noctuary.snapshot.forget_plan import (
+    OWN,
+    SOURCE,
+    TURNS,
+    Chooser,
+    Plan,
+    find_source,
+    own_path,
+    own_rule,
+    snapshot_rows,
+)
 from noctuary.snapshot.publish import (
     drop_older_snapshots,
     forget_questions,
@@ -69,299 +69,10 @@ from noctuary.snapshot.scan import (
 )
 from noctuary.sources import own_store
 from noctuary.sources.export import Tally, read_report, sift
-from noctuary.sources.ingest import forget_turns, open_with_turns
-from noctuary.sources.source import is_several, open_source
+from noctuary.sources.ingest import forget_turns
+from noctuary.sources.open import is_several, open_source
 from noctuary.usage.access_log import ACCESS_LOG
 from noctuary.work.lock import hold_lock
-
-OWN, SOURCE, TURNS = "own store", "source", "kept turns"
-"""Where a memory lives besides snapshots and what is made of them."""
-
-
-class PlannedMemory(NamedTuple):
-    """A memory that would be forgotten."""
-
-    record: MemoryRecord  # as the store has it now, else as the newest snapshot has it
-    places: tuple[str, ...]  # OWN, SOURCE or TURNS, then names of snapshots
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what a person decides by."""
-        names = ("memory_id", "content", "category", "wing", "user")
-        moment = from_micros(self.record.created_at_us)
-        told = {name: getattr(self.record, name) for name in names}
-        when = None if moment is None else moment.isoformat()
-        return {**told, "created_at": when, "places": list(self.places)}
-
-
-class Plan(NamedTuple):
-    """What would be forgotten, and where it lives; nothing is changed by it."""
-
-    store: Path
-    source: str | None  # what a night on this store reads, as `noctuary nightly` takes it
-    memories: tuple[PlannedMemory, ...]  # by id
-    unknown: tuple[str, ...] = ()  # ids that were asked for, of no memory
-    summaries: int = 0  # of the serving snapshot that quote one of them: made again without it
-    notes: tuple[str, ...] = ()  # what could not be looked into, as sentences
-    earlier: tuple[MemoryRecord, ...] = ()  # what snapshots hold of them besides: older texts
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values, with the texts as they are now."""
-        told = {"store": str(self.store), "unknown": list(self.unknown), "notes": list(self.notes)}
-        memories = [memory.to_json() for memory in self.memories]
-        shown = {**self._asdict(), **told, "memories": memories}
-        del shown["earlier"]
-        return shown
-
-
-Chooser = Callable[[MemoryRecord], bool]
-
-
-def plan_forget(
-    store: str | Path | None = None,
-    *,
-    ids: Iterable[int | str] | None = None,
-    wing: str | None = None,
-    user: str | None = None,
-    before: datetime | None = None,
-    after: datetime | None = None,
-    pattern: str | None = None,
-    source: str | None = None,
-    may_forget: Chooser | None = None,
-) -> Plan:
-    """Return what a selection would forget; all that is given must hold.
-
-    Args:
-        store: A store, its name or its source; None means the only one.
-        ids: Of the memories, as recall names them. Without any selection, what an earlier
-            forgetting left unfinished.
-        wing: Only memories of this wing.
-        user: Only memories of this user.
-        before: Only those created before this moment; undated ones are none of them.
-        after: Only those created at or after it.
-        pattern: A regular expression that the text must contain.
-        source: Only memories of this source: what the store is made of, or its name among several.
-        may_forget: What whoever asks may forget; None for the owner, who may forget everything.
-
-    Raises:
-        StoreError: There is no such store, several could be meant, or nothing is selected by.
-    """
-    asked = None if ids is None else frozenset(str(one).strip() for one in ids)
-    named = source if store is None and source and Path(source).exists() else store
-    paths, settings = _find_paths(named), Settings.load(home=find_home())
-    stones = read_tombstones(paths.root)
-    if asked is None and not (wing or user or before or after or pattern or source):
-        if not stones.is_pending:
-            raise StoreError(
-                "nothing says what to forget: give ids, a question, a wing, a user, a date or a "
-                "pattern; nothing was changed"
-            )
-        asked = stones.ids  # what is unfinished
-    made_of = _find_source(paths, settings)
-    # Ids of several sources begin with their names.
-    prefix = "" if source is None or _is_whole(paths, source, made_of) else f"{source}:"
-    rows, notes = _read_source(paths, made_of, settings)
-    seen = {r.memory_id for r in rows if may_forget is None or may_forget(r)}
-    asked, unclear = _full_ids(asked, seen, is_own=str(made_of) == _own_path())
-    notes += unclear
-    chosen = _chooser(asked, wing, user, before, after, pattern, prefix)
-    in_source = {r.memory_id: r for r in rows}
-    found = {r.memory_id: r for r in rows if chosen(r)}
-    snapshots: dict[str, list[str]] = {}
-    earlier: dict[tuple[str, str], MemoryRecord] = {}
-    for name in reversed(list_snapshots(paths)):
-        for record in _snapshot_rows(paths.snapshots / name):
-            key = record.memory_id
-            if key in found or chosen(record):
-                found.setdefault(key, in_source.get(key, record))
-                snapshots.setdefault(key, []).append(name)
-                earlier[key, record.content_hash] = record
-    # Copies are told apart by nothing that lasts: they go with it.
-    gone = bury(NOTHING_FORGOTTEN, found.values(), "", _own_rule(made_of))
-    found.update({r.memory_id: r for r in rows if gone.holds(r)})
-    found.update({r.memory_id: r for r in _told_again(found.values(), rows)})
-    kept = sorted((r for r in found.values() if may_forget is None or may_forget(r)), key=_by_id)
-    memories = tuple(
-        PlannedMemory(r, (*_place(r, made_of, in_source), *snapshots.get(r.memory_id, ())))
-        for r in kept
-    )
-    unknown = sorted((asked or frozenset[str]()) - {r.memory_id for r in kept})
-    spec = None if made_of is None else getattr(made_of, "spec", str(made_of))
-    return Plan(
-        paths.root, spec, memories, tuple(unknown), _count_summaries(paths, kept), tuple(notes),
-        _older_texts(kept, rows, earlier.values()),
-    )  # fmt: skip
-
-
-_REMEMBER_CALL = re.compile(r"\[[^\s\]:]*remember[^\s\]:]*: (.*)\]$", re.MULTILINE)
-
-
-def _told_again(
-    found: Iterable[MemoryRecord], rows: Iterable[MemoryRecord]
-) -> Iterator[MemoryRecord]:
-    """Yield the turns in which an agent had one of some memories remembered.
-
-    Transcripts keep such calls where noctuary's server has another name.
-    """
-    texts = {" ".join(r.content.split()) for r in found}
-    for row in rows:
-        calls = _REMEMBER_CALL.findall(row.content) if row.is_turn else ()
-        if any(text in call for call in calls for text in texts):
-            yield row
-
-
-def _older_texts(
-    kept: Iterable[MemoryRecord], rows: Iterable[MemoryRecord], earlier: Iterable[MemoryRecord]
-) -> tuple[MemoryRecord, ...]:
-    """Return what snapshots hold of some memories, without what has another id by now."""
-    # Ids of Markdown move: what stands elsewhere in the source is another memory.
-    planned = {r.memory_id for r in kept}
-    others = {r.content for r in rows if r.memory_id not in planned}
-    return tuple(r for r in earlier if r.memory_id in planned and r.content not in others)
-
-
-def _full_ids(
-    asked: frozenset[str] | None, ids: set[str], *, is_own: bool
-) -> tuple[frozenset[str] | None, list[str]]:
-    """Return ids as recall shows them, own:17 for 17 and the reverse, and which are unclear."""
-    found, unclear = set[str](), list[str]()
-    for one in asked or ():
-        near = [i for i in ids if i.partition(":")[2] == one]
-        if is_own:
-            near = [number] if (number := one.removeprefix(own_store.OWN_PREFIX)) in ids else []
-        found.add(near[0] if len(near) == 1 and one not in ids else one)
-        if len(near) > 1 and one not in ids:
-            unclear.append(f"{one} may be {' or '.join(sorted(near))}: say which")
-    return None if asked is None else frozenset(found), unclear
-
-
-def _chooser(
-    ids: frozenset[str] | None, wing: str | None, user: str | None, before: datetime | None,
-    after: datetime | None, pattern: str | None, prefix: str,
-) -> Chooser:  # fmt: skip
-    try:
-        text = re.compile(pattern) if pattern else None
-    except re.error as error:
-        raise StoreError(f"{pattern!r} is no regular expression: {error}") from None
-    first_us = None if after is None else to_micros(_aware(after))
-    end_us = None if before is None else to_micros(_aware(before))
-
-    def is_in_time(at_us: int) -> bool:
-        if first_us is None and end_us is None:
-            return True
-        is_late = first_us is None or at_us >= first_us
-        return at_us != UNDATED_US and is_late and (end_us is None or at_us < end_us)
-
-    return lambda r: (
-        (ids is None or r.memory_id in ids)
-        and r.memory_id.startswith(prefix)
-        and (wing is None or r.wing == wing)
-        and (user is None or r.user == user)
-        and is_in_time(r.created_at_us)
-        and (text is None or text.search(r.content) is not None)
-    )
-
-
-def _is_whole(paths: StorePaths, source: str, made_of: SourceName | None) -> bool:
-    return (
-        str(made_of) == source or store_for_source(find_home(), name_source(source)) == paths.root
-    )
-
-
-def _aware(moment: datetime) -> datetime:
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-
-
-def _by_id(record: MemoryRecord) -> tuple[int, str]:
-    return len(record.memory_id), record.memory_id
-
-
-def _find_paths(store: str | Path | None) -> StorePaths:
-    home = find_home()
-    own = home / own_store.OWN_FILE
-    if store is None and not list_stores(home) and own.is_file():
-        return StorePaths(store_for_source(home, own))  # before its first night
-    directory, guessed = find_store(store, home=home)
-    if guessed:
-        raise StoreError(
-            "several stores exist, and forgetting guesses none: name one with --store "
-            "(`noctuary stores` lists them)"
-        )
-    return StorePaths(directory)
-
-
-def _find_source(paths: StorePaths, settings: Settings) -> SourceName | None:
-    """Return what a night on a store reads; None where nothing says so, or not how to reach it."""
-    own = find_home() / own_store.OWN_FILE
-    if store_for_source(find_home(), own) == paths.root:
-        return own
-    location, serving = "", serving_id(paths)
-    with suppress(NoctuaryError):
-        if serving is not None:
-            location = str(read_manifest(paths.snapshots / serving).source["location"])
-    with suppress(NoctuaryError):  # also where another noctuary made the snapshot
-        location = location or read_report(paths.work / "corpus").identity.location
-    if not names_postgres(location):
-        return Path(location) if location else None
-    named = name_source(settings.source.path) if names_postgres(settings.source.path) else None
-    return named if named is not None and str(named) == location else None  # with its password
-
-
-def _read_source(
-    paths: StorePaths, source: SourceName | None, settings: Settings
-) -> tuple[list[MemoryRecord], list[str]]:
-    """Return every memory that an export would take, forgotten or not, and what went wrong."""
-    if source is None or (isinstance(source, Path) and not source.exists()):
-        return [], ["its source cannot be found: only what snapshots hold was looked at"]
-    try:
-        with open_with_turns(source, paths.turns, settings, paths.work / "corpus") as opened:
-            now_us = to_micros(datetime.now(UTC))
-            return [*sift(opened.rows(), Tally(), now_us=now_us, settings=settings.corpus)], []
-    except NoctuaryError as error:
-        return [], [f"its source was not looked into: {error}"]
-
-
-_COLUMNS = ", ".join(MemoryRecord._fields)
-
-
-def _snapshot_rows(directory: Path) -> Iterator[MemoryRecord]:
-    """Yield every memory of a snapshot; sqlite3.Error where it is damaged."""
-    with closing(connect_immutable(directory / ROWS_FILE)) as db:
-        for row in db.execute(f"SELECT {_COLUMNS} FROM memories"):
-            record = MemoryRecord(*row)
-            yield record._replace(is_turn=bool(record.is_turn))
-
-
-def _place(
-    record: MemoryRecord, source: SourceName | None, in_source: Mapping[str, MemoryRecord]
-) -> tuple[str, ...]:
-    if record.memory_id not in in_source:
-        return ()
-    if record.memory_id.startswith(("-", "turn-")):
-        return (TURNS,)
-    return (OWN,) if _own_rule(source)(record) else (SOURCE,)
-
-
-def _own_rule(source: SourceName | str | None) -> Chooser:
-    """Return what says of a memory whether only noctuary writes it: own store and kept turns."""
-    is_whole = str(source) == _own_path()
-    return lambda record: is_whole or record.memory_id.startswith(OURS)
-
-
-def _count_summaries(paths: StorePaths, records: Sequence[MemoryRecord]) -> int:
-    serving = serving_id(paths)
-    if serving is None:
-        return 0
-    sql = (
-        "SELECT count(DISTINCT s.summary_id) FROM summary_sources s JOIN memories m ON "
-        "m.position = s.position WHERE m.memory_id IN (SELECT value FROM json_each(?))"
-    )
-    try:
-        with closing(connect_immutable(paths.snapshots / serving / ROWS_FILE)) as db:
-            ids = json.dumps([record.memory_id for record in records])
-            return int(db.execute(sql, (ids,)).fetchone()[0])
-    except sqlite3.Error:
-        return 0
-
 
 # Carrying a plan out. Each step may be repeated, and what a kill leaves undone the next does:
 #
@@ -421,7 +132,7 @@ def apply_forget(
     with hold_lock(paths.root / FORGET_LOCK, _busy):
         stones = read_tombstones(paths.root)
         if records:
-            stones = hide(paths, [*records, *plan.earlier], _own_rule(plan.source))
+            stones = hide(paths, [*records, *plan.earlier], own_rule(plan.source))
         removed, warnings = remove(plan, stones, from_source=from_source)
         fault = night() if night is not None and _is_built(paths) else None
         try:
@@ -491,12 +202,15 @@ def remove(
         if not from_source:
             warnings.append(f"{kept}{rest}; --from-source deletes them there too")
             return removed, warnings
+        from noctuary.curate.apply import forget_rows  # only where a foreign store is written to
+        from noctuary.curate.stores import open_writable
+
         try:
             corpus = Settings.load(home=find_home()).corpus
             with closing(open_writable(str(plan.source), corpus)) as opened:
                 warnings += opened.notes
                 now = datetime.now(UTC)
-                removed[SOURCE] = curation.forget_rows(opened, stones, foreign, now=now)
+                removed[SOURCE] = forget_rows(opened, stones, foreign, now=now)
         except (SourceError, OSError) as error:
             warnings.append(f"{kept}{error} Until then {rest}")
     return removed, warnings
@@ -508,30 +222,24 @@ def _remove_ours(paths: StorePaths, stones: Tombstones) -> dict[str, int]:
     if _reads_own(paths, stones):
         numbers = [int(record.memory_id) for record in _own_rows(stones)]
         # Without any as well: a kill may have come before the file's log was emptied.
-        removed[OWN] = own_store.forget_rows(Path(_own_path()), numbers)
+        removed[OWN] = own_store.forget_rows(Path(own_path()), numbers)
     return {place: rows for place, rows in removed.items() if rows}
 
 
 def _reads_own(paths: StorePaths, stones: Tombstones) -> bool:
-    source = _find_source(paths, Settings.load(home=find_home()))
-    return str(source) == _own_path() or any(
-        one.startswith(own_store.OWN_PREFIX) for one in stones.ids
-    )
+    source = find_source(paths, Settings.load(home=find_home()))
+    return str(source) == own_path() or any(one.startswith(OWN_PREFIX) for one in stones.ids)
 
 
 def _own_rows(stones: Tombstones, own: Path | None = None) -> list[MemoryRecord]:
     """Return the forgotten rows that the own store, or a copy of it, still has."""
-    own, settings = own or Path(_own_path()), Settings.load(home=find_home())
+    own, settings = own or Path(own_path()), Settings.load(home=find_home())
     if not own.is_file():
         return []
     now_us = to_micros(datetime.now(UTC))
     with open_source(own, settings.source) as opened:
         rows = sift(opened.rows(), Tally(), now_us=now_us, settings=settings.corpus)
         return [record for record in rows if stones.holds(record)]
-
-
-def _own_path() -> str:
-    return str(find_home() / own_store.OWN_FILE)
 
 
 def forget_again(root: Path, former: Tombstones, own: Path, *, is_of_own: bool) -> int:
@@ -549,7 +257,7 @@ def forget_again(root: Path, former: Tombstones, own: Path, *, is_of_own: bool) 
         is_scanned=False,
     )
     held = find_holding(StorePaths(root), stones)
-    prefix = "" if is_of_own else own_store.OWN_PREFIX
+    prefix = "" if is_of_own else OWN_PREFIX
     back = [r._replace(memory_id=f"{prefix}{r.memory_id}") for r in _own_rows(stones, own)]
     back += [record for found in held.values() for record in found]
     if back:
@@ -625,7 +333,7 @@ def find_holding(paths: StorePaths, stones: Tombstones) -> dict[str, list[Memory
 
     for name in list_snapshots(paths):
         try:
-            rows = [r for r in _snapshot_rows(paths.snapshots / name) if holds(r)]
+            rows = [r for r in snapshot_rows(paths.snapshots / name) if holds(r)]
         except sqlite3.Error:
             found[name] = []  # nobody knows
             continue
@@ -645,7 +353,7 @@ def prove(
     records |= {(r.memory_id, r.content_hash): r for rows in held.values() for r in rows}
     vectors = {one for name, rows in held.items() for one in _stretches(paths, name, rows)}
     if serving := serving_id(paths):  # two memories of one text have one vector
-        stay = _snapshot_rows(paths.snapshots / serving)
+        stay = snapshot_rows(paths.snapshots / serving)
         vectors.difference_update(_stretches(paths, serving, stay))
     places = [str(paths.root), *(str(path) for path in paths.root.rglob("*"))]
     needles = cut_needles(records.values(), _survivors(paths), vectors, places)
@@ -748,12 +456,12 @@ def _survivors(paths: StorePaths) -> Iterator[str]:
     """Yield every text that stays: of the serving snapshot, the own store, and the kept turns."""
     serving = serving_id(paths)
     if serving is not None:
-        for r in _snapshot_rows(paths.snapshots / serving):
+        for r in snapshot_rows(paths.snapshots / serving):
             fields = (r.content, r.tags, r.expanded_keywords, r.category, r.wing, r.room, r.user)
             yield "\n".join(str(field) for field in (*fields, r.session_id, r.memory_id) if field)
     own = "SELECT content || char(10) || tags || char(10) || coalesce(wing, '') FROM memories"
     turns = "SELECT label || char(10) || text FROM parts UNION ALL SELECT session || ' ' || wing"
-    for path, sql in ((Path(_own_path()), own), (paths.turns, f"{turns} FROM turns")):
+    for path, sql in ((Path(own_path()), own), (paths.turns, f"{turns} FROM turns")):
         if path.is_file():
             with closing(open_foreign(path, own_store.WAIT_S)[0]) as db:
                 yield from (str(text) for (text,) in db.execute(sql))

@@ -239,14 +239,7 @@ class SummaryPack:
                 for place, pair in enumerate(zip(s.source_positions, s.source_ids, strict=True))
             ),
         )
-        yield (
-            "summary_parents",
-            (
-                (s.summary_id, place, parent)
-                for s in self.summaries
-                for place, parent in enumerate(s.parent_ids)
-            ),
-        )
+        yield "summary_parents", ()  # only older snapshots have any
         yield "summary_terms", _term_rows(self.postings)
 
     def _row(self, ordinal: int, s: Summary) -> _Row:

@@ -1,4 +1,4 @@
-"""Reading claude-mem's SQLite file beside its live worker.
+"""Read claude-mem's SQLite file while its worker runs.
 
 Its observations and session summaries are memories. Its copies of prompts are not: transcripts hold
 them with their answers. Shape: thedotmack/claude-mem, src/services/sqlite/SessionStore.ts, schema 4
@@ -25,7 +25,7 @@ KIND = "claude-mem-sqlite"
 KNOWN_VERSION = 49
 NOTE_NEWER_SCHEMA = "newer_schema_version"
 FETCHED_ROWS = 100  # whose texts are held at once
-# The type that its owner's mode gives to what must not be told on ("Sensitive Info").
+# The type that its owner's mode gives to "Sensitive Info".
 _SENSITIVE_TYPE = "sensitive"
 
 
@@ -34,7 +34,7 @@ class _Table(NamedTuple):
 
     name: str
     prefix: str  # Of its ids
-    texts: Mapping[str, str]  # Columns of the content, in order, and what stands before each
+    texts: Mapping[str, str]  # Columns of the content, in order, with the prefix of each
     category: str  # Of a row without a column "type"
 
 
@@ -70,7 +70,7 @@ def is_claude_mem(tables: frozenset[str]) -> bool:
 class ClaudeMemSource(PinnedFile):
     """A claude-mem database, pinned to one snapshot; ids are `observation-17` and `summary-3`."""
 
-    def _look(self) -> None:
+    def _read_schema(self) -> None:
         self._columns: dict[str, list[str]] = {}
         for table in _TABLES:
             held = self._columns_of(table.name)
@@ -104,17 +104,29 @@ class ClaudeMemSource(PinnedFile):
         """Yield observations, then summaries, each by ascending id as a text; first without one."""
         return chain.from_iterable(map(self._rows, _TABLES))
 
-    def _rows(self, table: _Table) -> Iterator[RawRow]:
+    def rows_of(self, key: str) -> Iterator[RawRow]:
+        """Yield the row of an id, such as observation-17."""
+        prefix, _, number = key.partition("-")
+        found = (
+            self._rows(t, "WHERE CAST(id AS TEXT) = ?", number)
+            for t in _TABLES
+            if t.prefix == prefix
+        )
+        return chain.from_iterable(found)
+
+    def _rows(self, table: _Table, where: str = "", *values: str) -> Iterator[RawRow]:
         columns = self._columns[table.name]
         marked = f"lower(trim(type)) = '{_SENSITIVE_TYPE}'" if "type" in columns else "0"
-        # An id is whatever somebody wrote there; rows are told apart by SQLite's own number.
+        # Ids may repeat or be no number; rowid is unique.
         ids = {
             int(number): (None if usable_id(key) is None else f"{table.prefix}-{key}", bool(mark))
-            for number, key, mark in self._stream(f"SELECT rowid, id, {marked} FROM {table.name}")
+            for number, key, mark in self._stream(
+                f"SELECT rowid, id, {marked} FROM {table.name} {where}", *values
+            )
         }
         # Their texts stay in the database.
-        where = "WHERE rowid IN (SELECT value FROM json_each(?))"
-        sql = f"SELECT rowid, {', '.join(columns)} FROM {table.name} {where}"
+        shown = f"SELECT rowid, {', '.join(columns)} FROM {table.name}"
+        sql = f"{shown} WHERE rowid IN (SELECT value FROM json_each(?))"
         ordered = iter(sorted(ids, key=lambda number: (ids[number][0] or "", number)))
         while page := list(islice(ordered, FETCHED_ROWS)):
             fetched = self._stream(sql, json.dumps([n for n in page if not ids[n][1]]))

@@ -144,7 +144,7 @@ def iter_batches(path: Path, columns: Sequence[str], rows: int = READ_ROWS) -> I
     """Yield pyarrow.RecordBatches of some columns, in the table's order and that of the names."""
     wanted = list(columns)
     with _opened(path) as table:
-        # A column that is not there is left out by Arrow without a word.
+        # Arrow silently ignores a missing column.
         if not set(wanted) <= set(table.schema_arrow.names):
             raise _unreadable(path)
         for batch in table.iter_batches(batch_size=rows, columns=wanted):
@@ -167,7 +167,7 @@ def count_rows(path: Path) -> int:
 
 @contextmanager
 def _opened(path: Path) -> Generator[pq.ParquetFile]:
-    """Open a table; what Arrow says about it becomes what a person can do about it."""
+    """Open a table; Arrow errors become a StoreError that says what to do."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -269,7 +269,7 @@ def _records_of(batch: Any) -> list[MemoryRecord]:
     return [MemoryRecord(*values) for values in zip(*columns, strict=True)]
 
 
-# The turns of every session in the order in which they were said. A session is named by its id
+# The turns of every session in order. A session is identified by its id
 # and its user together: turns of two users never meet in one summary. Undated turns come first:
 # their stamp is the smallest int64. Text orders by code point.
 _IN_ORDER = """

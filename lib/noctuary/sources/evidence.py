@@ -1,4 +1,4 @@
-"""What a store says about its exported memories, in Parquet."""
+"""Write the relations of exported memories as Parquet."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from noctuary.text.secrets import find_text_sensitivity
 if TYPE_CHECKING:
     import polars as pl
 
-# A table per noun beside the memories, only where it has a row. Rows are sorted and distinct;
-# equal evidence gives equal bytes.
+# A table for each kind of relation that has rows, sorted and distinct: equal evidence gives equal
+# bytes.
 
 SHARES_FILE = "shares.parquet"
 _FILES: dict[type[Any], str] = {
@@ -48,7 +48,7 @@ EVIDENCE_FILES = tuple(_FILES.values())
 
 
 class EvidenceCounts(NamedTuple):
-    """Rows of each table, and how much was left out because nothing exported stands behind it."""
+    """Rows of each table, and how many were left out for want of an exported memory."""
 
     links: int = 0
     shares: int = 0
@@ -59,7 +59,7 @@ class EvidenceCounts(NamedTuple):
 
 
 def write_evidence(source: Source, out_dir: Path) -> EvidenceCounts:
-    """Write what a source says about its exported memories; a failure leaves all as it was.
+    """Write the relations of a source's exported memories; a failure changes nothing.
 
     A link needs both its ends, a share and a mention their memory, an edge one memory that says so.
     Names of concepts leave only where an exported memory about the concept says them.
@@ -101,7 +101,7 @@ def write_evidence(source: Source, out_dir: Path) -> EvidenceCounts:
 
 
 def read_evidence(directory: Path, noun: type[Told]) -> tuple[Told, ...]:
-    """Return what a store says of its exported memories, sorted; empty where there is no table."""
+    """Return one kind of relation, sorted; empty if there is no table."""
     path = directory / _FILES[noun]
     if not path.is_file():
         return ()
@@ -134,7 +134,7 @@ def _write(path: Path, rows: pl.DataFrame) -> int:
     return rows.height
 
 
-# Which names of a store's concepts an exported memory says itself.
+# Names of concepts that occur in an exported memory.
 
 MAX_LABEL_CHARS = 200  # of a name, relation or category that is taken: a sentence is no name
 _WORD = re.compile(r"[^\W_]+")
@@ -142,7 +142,7 @@ _WORD = re.compile(r"[^\W_]+")
 _UNSPACED = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
 Names = Mapping[str, list[str]]
-"""The names that may leave, by the store's canonical one; the first stands for the concept."""
+"""Exportable names by the store's canonical name; the first one becomes canonical."""
 
 
 def find_backed_names(
@@ -150,7 +150,7 @@ def find_backed_names(
     about: Mapping[str, Collection[str]],
     batches: Iterable[Iterable[MemoryRecord]],
 ) -> Names:
-    """Return the names, free of secrets and not too long, that exported memories say themselves."""
+    """Return the names that occur in exported memories, without secrets and long ones."""
     spellings = {concept.name: _spellings(concept) for concept in concepts}
     said: dict[str, set[str]] = defaultdict(set)
     for record in (record for batch in batches for record in batch):
@@ -161,7 +161,7 @@ def find_backed_names(
             for name in names:
                 found = spellings.get(name, {}).items()
                 said[name] |= {spelling for spelling, words in found if words in text}
-    # Itself if a memory says it, else the first alias that one says.
+    # The canonical name if a memory has it, else the first alias that one has.
     return {n: sorted(said[n], key=lambda s: (s != n, s)) for n in spellings if said[n]}
 
 
@@ -181,7 +181,7 @@ def _words(text: str) -> str:
 
 @lru_cache(maxsize=4_096)  # relations and categories are few and come with every row
 def _label(text: str) -> str:
-    """Return a label of the store, or an empty one if it is none or holds a secret."""
+    """Return a label, or "" if it is too long or a secret."""
     text = text.strip()
     if len(text) > MAX_LABEL_CHARS or "\0" in text:
         return ""
@@ -200,7 +200,7 @@ def _about(mentions: pl.DataFrame, edges: pl.DataFrame) -> Mapping[str, set[str]
 
 
 def _join_concepts(concepts: Iterable[KnownConcept], names: Names) -> Iterable[KnownConcept]:
-    """Return one concept per name that may leave: two may have been left with the same one."""
+    """Return one concept for each exportable name, merging those with an equal one."""
     joined: dict[str, KnownConcept] = {}
     for concept in concepts:
         if concept.name in names:
@@ -211,7 +211,7 @@ def _join_concepts(concepts: Iterable[KnownConcept], names: Names) -> Iterable[K
 
 
 def _renamed(rows: pl.DataFrame, names: Names, *columns: str) -> pl.DataFrame:
-    """Return the rows whose concepts have names that may leave, under these."""
+    """Rename concepts to exportable names; drop rows without one."""
     import polars as pl
 
     relation = pl.col("relation").map_elements(_label, pl.String)

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
     from noctuary.sources.echo import EchoGuard
 
-# What an export did: counts and reasons beside its tables, never a text of a row.
+# The report of an export: counts and reasons, never text of a row.
 
 REPORT_FILE = "report.json"
 REPORT_FORMAT = formats.EXPORT_REPORT.version
@@ -90,7 +90,7 @@ class ExportReport:
         return sum(self.sensitive.values())
 
     def to_facts(self) -> dict[str, Any]:
-        """Return what the stage of the export shows of it."""
+        """Return the facts that the export stage shows."""
         names = ("source_rows", "exported", "turns", "corpus_digest")
         return {
             **{name: getattr(self, name) for name in names},
@@ -103,7 +103,7 @@ class ExportReport:
 
 
 def read_report(out_dir: Path) -> ExportReport:
-    """Read the report of an export and check that the tables beside it are whole and its own."""
+    """Read the report of an export and check the digests of its tables."""
     path, found = out_dir / REPORT_FILE, None
     try:
         found = parse_json(path.read_text(encoding="utf-8"))
@@ -192,7 +192,7 @@ def previous_export(memories: Path) -> Generator[Path | None]:
 class Tally:
     """The running counts of one pass; `retracted` rows were exported before they were sensitive."""
 
-    quarantine: Callable[[QuarantineRow], object] | None = None  # Takes what is set aside
+    quarantine: Callable[[QuarantineRow], object] | None = None  # Receives quarantined rows
     exported: int = 0
     quarantined: Counter[str] = field(default_factory=Counter[str])
     sensitive: Counter[str] = field(default_factory=Counter[str])
@@ -205,7 +205,7 @@ class Tally:
         return self.exported + self.quarantined.total() + self.sensitive.total()
 
     def set_aside(self, locator: str, reason: QuarantineReason, detail: str) -> None:
-        """Count a row that is no memory, and put it into quarantine."""
+        """Count a row that is not a memory, and quarantine it."""
         self.quarantined[reason] += 1
         if self.quarantine is not None:
             self.quarantine(QuarantineRow(locator, reason, detail))
@@ -227,11 +227,9 @@ def sift(
     iterator is exhausted; `previous_ids` are those of an earlier export, so that rows which turned
     sensitive are noticed.
     """
-    for key, found in groupby(
-        _judged(rows, tally, settings.max_content_bytes), key=lambda judged: judged[0].key
-    ):
-        first, duplicates, is_sensitive = _first_clean(found, settings.max_content_bytes)
-        was_exported = str(key) in previous_ids
+    for key, found in groupby(rows, key=lambda row: row.key):
+        first, duplicates, is_sensitive = _judge_rows(found, tally, settings.max_content_bytes)
+        was_exported = key is not None and str(key) in previous_ids
         if is_sensitive or first is None:
             tally.retracted += was_exported
             if first is not None:
@@ -259,40 +257,33 @@ def sift(
         yield record
 
 
-Judged = tuple[RawRow, str | None]
-"""A row, and why it is sensitive or None."""
+def _judge_rows(
+    rows: Iterable[RawRow], tally: Tally, max_bytes: int
+) -> tuple[RawRow | None, list[str], bool]:
+    """Count the rows of one id, or without one, that are sensitive or unreadable.
 
-
-def _judged(rows: Iterable[RawRow], tally: Tally, max_bytes: int) -> Iterator[Judged]:
-    """Yield the rows that have an id; those without one are counted."""
+    Returns the first clean row, the locators of its duplicates, and whether any is sensitive.
+    """
+    first, duplicates, is_sensitive, is_unscanned = None, list[str](), False, False
     for row in rows:
         reason = find_sensitivity(row, max_bytes)
-        if reason is not None:
-            tally.sensitive[reason] += 1
-        if row.key is not None:
-            yield row, reason
-        elif reason is None:
-            why = row.problem or QuarantineReason.BAD_ID
-            tally.set_aside(row.locator, why, row.problem_detail)
-
-
-def _first_clean(found: Iterable[Judged], max_bytes: int) -> tuple[RawRow | None, list[str], bool]:
-    """Return the first clean row of an id, where others are, and whether one is sensitive."""
-    first, duplicates, is_sensitive, is_unscanned = None, list[str](), False, False
-    for row, reason in found:
         is_unscanned |= is_too_long(row, max_bytes)
         if reason is not None:
+            tally.sensitive[reason] += 1
             is_sensitive = True
+        elif row.key is None:
+            why = row.problem or QuarantineReason.BAD_ID
+            tally.set_aside(row.locator, why, row.problem_detail)
         elif first is None:
             first = row
         else:
             duplicates.append(row.locator)
-    # In doubt it is: one of several that was too long to be scanned may be.
+    # In doubt it is sensitive: a duplicate that was too long to be scanned may be.
     return first, duplicates, is_sensitive or (is_unscanned and bool(duplicates))
 
 
 def _guarded(record: MemoryRecord, guard: EchoGuard, tally: Tally) -> MemoryRecord:
-    """Return a memory without what recall injected, or reject it: nothing of it is its own."""
+    """Strip injected blocks; reject the memory if nothing else remains."""
     found = guard.judge(record)
     if found.text is None:
         is_echo = found.lines > 0
@@ -307,15 +298,14 @@ def _guarded(record: MemoryRecord, guard: EchoGuard, tally: Tally) -> MemoryReco
 
 
 def _find_made_sensitivity(row: RawRow, record: MemoryRecord) -> str | None:
-    """Judge texts that were joined or cut: together they may read like a secret."""
+    """Scan texts that were joined or cut, which can make a secret."""
     names = ("content", "category", "tags", "expanded_keywords")
     texts = {name: getattr(record, name) for name in names}
     made = [text for name, text in texts.items() if text and row.fields.get(name) != text]
     return next(filter(None, map(find_text_sensitivity, made)), None)
 
 
-# The last look at an export: every text of every table, by the scan that rows passed. Rows that
-# their owner marked are in none of them.
+# The check of an export: the secret scan again, on every text of every table.
 
 # Columns that noctuary computed of the others: hexadecimal, and a third of the time to scan.
 _DIGESTS = frozenset({"content_hash"})
@@ -354,7 +344,7 @@ def scan_tables(directory: Path) -> dict[str, Any]:
 
 
 def rules_digest() -> str:
-    """Return the digest of the lines that choose and judge texts; no version to raise."""
+    """Return the digest of the code and rules of the scan."""
     return hash_text(Path(__file__).read_text("utf-8"), *read_rules())
 
 
@@ -389,7 +379,7 @@ def refuse_emptied(
     if identity.members or own.count():
         return
     with suppress(StoreError):
-        # The store beside kept turns had no row of its own at the last export either.
+        # The store itself was empty at the last export too, and only turns were kept.
         rows = read_report(last).identity.marker.get("rows")
         if isinstance(rows, int) and rows <= len(forgotten.ids) and (rows or own is not source):
             return
@@ -413,7 +403,7 @@ def _refuse_emptied_member(
         known = read_report(last).identity.members
     for name, held in known.items():
         now = identity.members.get(name)
-        # What was remembered may all be forgotten, as long as its file is there.
+        # All that was remembered may have been forgotten, as long as the file exists.
         if now is None or now["rows"] or not held["rows"] or (name == OWN and "last_id" in now):
             continue
         if int(held["rows"]) <= sum(one.startswith(f"{name}:") for one in forgotten):
@@ -426,7 +416,7 @@ def _refuse_emptied_member(
         )
 
 
-# From a source to the corpus on disk, whole or not at all: tables are staged beside their place,
+# From a source to the corpus on disk, whole or not at all: tables are staged in the same folder,
 # and report.json goes last with their digests, so that `read_report` sees a crash between two
 # moves.
 

@@ -1,4 +1,4 @@
-"""Files that other memories write: the reference MCP server's graph, mem0's JSON, CSV.
+"""Exports of other tools: the reference MCP server's graph, mem0's JSON, CSV.
 
 Each is read once and held. `memory.jsonl`: modelcontextprotocol/servers, src/memory/index.ts. mem0:
 mem0ai/mem0, mem0/memory/main.py and docs/openapi.json.
@@ -42,7 +42,7 @@ from noctuary.text.flags import find_mark
 from noctuary.text.stamps import read_stamp
 
 MAX_FILE_BYTES = 256 * 2**20  # of one that is held; parsed it takes several times as much
-ID_HASH_CHARS = 12  # 48 bits tell the texts of one entity apart
+ID_HASH_CHARS = 12  # 48 bits are enough for the texts of one entity
 _UTF8_BOM = b"\xef\xbb\xbf"
 
 
@@ -65,7 +65,7 @@ def read_whole(path: Path) -> tuple[bytes, str]:
 # Its forks add dates (`createdAt`, `lastModified`), observations as objects, a line of their own.
 
 GRAPH_KIND = "mcp-memory"
-_MOST_EVIDENCE = 20  # observations that stand behind a relation, which none of them states
+_MOST_EVIDENCE = 20  # observations that count as evidence of a relation
 _LOOKED_AT_BYTES = 4 * 2**20
 _LOOKED_AT_LINES = 40
 # Of a record that is longer than what is looked at; quotes in a text have a backslash before them.
@@ -78,7 +78,7 @@ _UPDATED = ("updatedAt", "updated_at", "lastModified")
 
 
 def is_memory_graph(path: Path) -> bool:
-    """Say whether one of the first lines of a file is an entity or relation, whatever its keys."""
+    """Tell whether one of the first lines of a file is an entity or a relation."""
     left = _LOOKED_AT_BYTES
     with path.open("rb") as handle:
         while left > 0 and (line := handle.readline(left)):
@@ -104,7 +104,7 @@ def _kind_of(fields: Mapping[str, object]) -> str:
 
 
 def _split_records(line: bytes) -> Iterator[bytes]:
-    """Yield the objects of a line, and what stands outside of them if it says anything."""
+    """Yield the JSON objects of a line, and any other text between them."""
     depth = begin = 0
     in_text = False
     for found in _BRACKETS.finditer(line):
@@ -148,7 +148,7 @@ class MemoryGraphSource(HeldSource):
         super().__init__(GRAPH_KIND, path, rows, sha256=digest)
 
     def _said(self) -> Iterator[KnownConcept | KnownMention | KnownEdge]:
-        """Yield entities, which of them a memory is about, and relations."""
+        """Yield entities as concepts, mentions of them by memories, and relations."""
         for name, kind in self._entities.items():
             yield KnownConcept(name, (), kind)
             yield from (KnownMention(key, name, "about") for key in self._memories[name])
@@ -178,7 +178,7 @@ class MemoryGraphSource(HeldSource):
 
 
 def _observation_row(row: RawRow, name: str, kind: str, observation: object) -> RawRow:
-    """Return a memory; one that is an object has a date of its own, else it has its entity's."""
+    """Return the row of an observation; its own date wins over that of its entity."""
     fields, own = row.fields, as_object(observation)
     text = own["content"] if isinstance(own.get("content"), str) else observation
     created, updated = _first_of(own, _CREATED), _first_of(own, _UPDATED)
@@ -202,7 +202,7 @@ def _observation_row(row: RawRow, name: str, kind: str, observation: object) -> 
 
 
 def _first_of(fields: Mapping[str, object], names: Iterable[str]) -> object:
-    """Return the first value that is there, None where there is none."""
+    """Return the first value that is set, or None."""
     return next((fields[name] for name in names if fields.get(name) not in (None, "")), None)
 
 
@@ -219,7 +219,7 @@ _EXPIRES = re.compile(rb'"expiration_date"\s*:\s*"(\d{4}-\d\d-\d\d)')
 
 
 def count_expired(path: Path) -> int:
-    """Return how many of mem0's memories in a JSON file are over: more each day, by no write."""
+    """Count the expired memories of a mem0 file, which grow daily without a write."""
     try:
         with path.open("rb") as handle:
             if path.suffix != ".json" or b'"memory"' not in handle.read(_HEAD_BYTES):
@@ -254,7 +254,7 @@ class Mem0Source(HeldSource):
 
 
 def _pages_of(value: object) -> list[Mapping[str, object]]:
-    """Return an answer of `get_all()`, or several in a list, as one page or more."""
+    """Return the pages of one answer of `get_all()` or of a list of them."""
     listed = as_list(value)
     if any("results" in as_object(item) for item in listed):
         return [as_object(item) for item in listed]
@@ -288,11 +288,11 @@ def _mem0_row(locator: str, item: Mapping[str, object], today: str) -> RawRow:
     return RawRow(locator, key, fields, warnings=warnings)
 
 
-# A JSON file of somebody else: mem0's, or what else it may be.
+# Other JSON files.
 
 
 def open_json(path: Path) -> Source:
-    """Open a JSON file; SourceFormatError says what it looks like where it is no known export."""
+    """Open a JSON file; SourceFormatError names its kind if it is not supported."""
     data, digest = read_whole(path)
     try:
         value: object = parse_json(data.decode("utf-8"))
@@ -324,14 +324,14 @@ _CLAUDE_FILES = {
 
 
 def _what_of_claude(value: object) -> str:
-    """Return what a file of a claude.ai export holds, "" for anything else."""
+    """Describe a file of a claude.ai export; "" for anything else."""
     for item in (as_object(value), *map(as_object, as_list(value))):
         for key in item.keys() & _CLAUDE_FILES.keys():
             return f" It holds {_CLAUDE_FILES[key]}: save the texts that matter as Markdown."
     return ""
 
 
-# CSV: a header of noctuary's own field names, or a table beside it that says which column is what.
+# CSV: a header of noctuary's own field names, or a mapping file that assigns columns to fields.
 
 CSV_KIND = "csv"
 CSV_SUFFIXES = (".csv", ".tsv")
@@ -343,7 +343,7 @@ _HOW = ("delimiter", "date_format")
 
 
 def mapping_of(path: Path) -> Path:
-    """Return the file beside a CSV file that names its columns."""
+    """Return the path of the column mapping of a CSV file."""
     return path.with_name(f"{path.name}.toml")
 
 
@@ -371,7 +371,7 @@ class CsvSource(HeldSource):
 
 
 def _read_mapping(path: Path) -> tuple[Mapping[str, object], str]:
-    """Return what a mapping says and its digest; nothing where there is none."""
+    """Return a column mapping and its digest; empty if there is no file."""
     if not path.is_file():
         return {}, ""
     data, digest = read_whole(path)
@@ -389,7 +389,7 @@ def _read_mapping(path: Path) -> tuple[Mapping[str, object], str]:
 def _columns(
     path: Path, named: Mapping[str, object], header: Sequence[str]
 ) -> Mapping[str, list[str]]:
-    """Return the columns of each field; SourceFormatError where there is none for the text."""
+    """Return the columns of each field; SourceFormatError if content has none."""
     own = {name: [name] for name in _FIELDS if name in header}
     said = {name: as_list(named[name]) or [named[name]] for name in _FIELDS if name in named}
     columns = {**own, **{name: list(map(str, found)) for name, found in said.items()}}
@@ -404,7 +404,7 @@ def _columns(
 
 
 def _date_format(path: Path, named: Mapping[str, object]) -> str:
-    """Return the format of dates that a mapping names, after a date went through it and back."""
+    """Return the date format of a mapping, checked by a round trip."""
     said = named.get("date_format", "")
     if said == "":
         return ""
@@ -445,7 +445,7 @@ def _csv_row(
     return RawRow(locator, key, fields)
 
 
-# What else people point noctuary at, and what would read it.
+# Unsupported files, and how to convert them.
 
 _MAIL = "Turn the messages that matter into JSON lines or Markdown"
 _UNREADABLE = {
@@ -463,7 +463,7 @@ _UNREADABLE = {
 
 
 def describe_unreadable(path: Path) -> str:
-    """Return what a path looks like that is no source, and what would read it; "" if unknown."""
+    """Describe a path that is not supported and how to convert it; "" if unknown."""
     if path.is_dir():
         is_qdrant = (path / "collection").is_dir() and (path / "meta.json").is_file()
         return f"It looks like {UNREADABLE_TABLES['points']}." if is_qdrant else ""

@@ -1,4 +1,4 @@
-"""Which memories lie on this machine, in the places that their tools use; nothing is changed."""
+"""Find memories on this machine, in the usual places of each tool; read-only."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from noctuary.core.types import SILENT, Progress
 from noctuary.sources.export import REPORTED_ROWS, Tally, sift
 from noctuary.sources.histories import find_transcripts
 from noctuary.sources.ingest import ingest_transcripts
+from noctuary.sources.open import find_files, open_source
 from noctuary.sources.several import EVERY, OWN, TRANSCRIPTS, expand_member
-from noctuary.sources.source import RawRow, Source, find_files, open_source
+from noctuary.sources.source import RawRow, Source
 from noctuary.sources.transcripts import as_object
 
 # The tools, and where each keeps memories: adding one is a line. `open_source` then says which kind
@@ -28,7 +29,7 @@ from noctuary.sources.transcripts import as_object
 
 
 class Finder(NamedTuple):
-    """What one tool keeps: below the folder that a variable names, else below a usual one."""
+    """One place of a tool: below the folder in a variable, else below the usual one."""
 
     name: str  # Of the source, in [sources]
     what: str  # As a person calls it
@@ -85,21 +86,21 @@ _MOST_BYTES = 1_000_000  # of MemPalace's settings, which are a few lines
 
 @dataclass(slots=True)
 class Found:
-    """What lies at one place, in counts: nothing of what it says."""
+    """Counts of one place; no text."""
 
     name: str
     what: str
     said: str  # Its line in [sources]; a path in full
     files: int = 0
     size_bytes: int = 0
-    memories: int = 0  # That a night would take
-    secrets: int = 0  # Kept back, because they are marked or read like secrets
-    set_aside: int = 0  # Are no memories: deleted, empty, damaged
+    memories: int = 0  # That a night would export
+    secrets: int = 0  # Marked, or found by the secret scan
+    set_aside: int = 0  # Quarantined: deleted, empty, damaged
     fault: str = ""  # Why it is left out
 
 
 def find_places(environ: Mapping[str, str], markdown: Sequence[Path]) -> Iterator[Found]:
-    """Yield what is there, each place once; `markdown` are folders of notes that were named."""
+    """Yield each place that exists, once; `markdown` are folders that the user named."""
     home, known = Path(os.path.realpath(Path.home())), set[tuple[str, str]]()
     for name, what, begins, path, is_named in (*_usual(environ), *_named(markdown)):
         parts = path.parts
@@ -130,7 +131,7 @@ def _usual(environ: Mapping[str, str]) -> Iterator[_Place]:
 
 
 def _said(environ: Mapping[str, str], variable: str) -> str:
-    """Return what a variable says, "" for nothing; a relative XDG folder is none, as specified."""
+    """Return a variable, or ""; a relative XDG folder is ignored, as specified."""
     said = environ.get(variable, "").strip() if variable else ""
     return "" if variable == _XDG and not os.path.isabs(said) else said  # noqa: PTH117
 
@@ -162,11 +163,11 @@ def _named(markdown: Sequence[Path]) -> Iterator[_Place]:
         yield name, "Markdown", "", path.absolute(), True
 
 
-# A look at each: what a night would take of it.
+# Counting what a night would read.
 
 
 def look_into(found: Found, turns: Path, settings: Settings, progress: Progress = SILENT) -> None:
-    """Count what a place holds; transcripts are read into `turns`. What is wrong is its fault."""
+    """Count the memories of a place; transcripts are read into `turns`. Errors become `fault`."""
     try:
         for _, member in expand_member(found.name, found.said, Path("/")):
             path = path_of(member.source)

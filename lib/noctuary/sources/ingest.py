@@ -38,6 +38,7 @@ from noctuary.sources.histories import (
     read_line,
 )
 from noctuary.sources.injected import is_tool_answer
+from noctuary.sources.open import find_files, is_several, open_source, stores_in
 from noctuary.sources.projects import (
     PROJECT,
     choose_wing,
@@ -46,16 +47,7 @@ from noctuary.sources.projects import (
     wing_in_settings,
 )
 from noctuary.sources.several import read_members
-from noctuary.sources.source import (
-    IdKind,
-    RawRow,
-    Source,
-    SourceIdentity,
-    find_files,
-    is_several,
-    open_source,
-    stores_in,
-)
+from noctuary.sources.source import IdKind, RawRow, Source, SourceIdentity
 from noctuary.sources.sqlite import PinnedFile
 from noctuary.sources.transcripts import (
     FileContext,
@@ -886,6 +878,11 @@ class CombinedSource(Source):
 
         both = merge(placed(self._own, 0), placed(self._joined, 1), key=itemgetter(0, 1))
         yield from (row for _, _, row in both)
+
+    def rows_of(self, key: str) -> Iterator[RawRow]:
+        """Yield the rows of one id, of both."""
+        yield from self._own.rows_of(key)
+        yield from self._joined.rows_of(key)
 
     def close(self) -> None:
         """Close both."""

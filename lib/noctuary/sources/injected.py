@@ -96,7 +96,8 @@ _ID_CHARS = 16
 _OPENING = rf"<{TAG} id=[\"']?[0-9a-f]{{{_ID_CHARS}}}[\"']? memories=[\"']?(\d{{1,6}})[\"']?>"
 _CLOSING = f"</{TAG}>"
 # Characters of a block besides its memories' lines and their line breaks, at most.
-FRAME_CHARS = len(f'<{TAG} id="" memories="123456">\n{NOTE}\n{_CLOSING}') + _ID_CHARS
+COUNT_CHARS = 6
+FRAME_CHARS = len(f'<{TAG} id="" memories="">\n{NOTE}\n{_CLOSING}') + _ID_CHARS + COUNT_CHARS
 _NEXT_TAG = rf"{_OPENING}|{_CLOSING}"
 # Pattern of wing and room behind a day. Escaped, they are up to five times as long.
 PLACE = r" \([^()\n]{1,400}\)"
@@ -146,11 +147,15 @@ def place_of(wing: str | None, room: str | None) -> str:
 
 def render_block(lines: Sequence[Line]) -> str:
     """Return the block of some memories, best first; "" for none."""
-    if not lines:
+    return frame([line.rendered() for line in lines])
+
+
+def frame(rendered: Sequence[str]) -> str:
+    """Return the block of some rendered lines; "" for none."""
+    if not rendered:
         return ""
-    rendered = [line.rendered() for line in lines]
     block_id = hash_words(words_of("\n".join(rendered))).hex()[:_ID_CHARS]
-    opening = f'<{TAG} id="{block_id}" memories="{len(lines)}">'
+    opening = f'<{TAG} id="{block_id}" memories="{len(rendered)}">'
     return "\n".join([opening, NOTE, *rendered, _CLOSING])
 
 

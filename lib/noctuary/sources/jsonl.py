@@ -1,4 +1,4 @@
-"""Reading an exported corpus: one JSON object a line, plain or gzip.
+"""Read an exported corpus: one JSON object a line, plain or gzip.
 
 A first pass learns the order; an unsorted file is then read in passes, a window of the order each,
 so that no text is ever put into a temporary file.
@@ -26,7 +26,6 @@ from noctuary.core.errors import SourceError, SourceFormatError
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.locks import read_at
 from noctuary.sources.source import (
-    GZIP_MAGIC,
     IdKind,
     QuarantineReason,
     RawRow,
@@ -37,12 +36,13 @@ from noctuary.sources.source import (
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
+GZIP_MAGIC = b"\x1f\x8b"
 EXPECTED_KEYS = (
     "id", "content", "category", "tags", "expanded_keywords", "importance", "created_at",
     "session_id", "wing",
 )  # fmt: skip
 
-MAX_LINE_BYTES = 64 * 2**20  # that are held in memory; of a longer line only the length is told
+MAX_LINE_BYTES = 64 * 2**20  # that are held in memory; a longer line is quarantined
 WINDOW_BYTES = 64 * 2**20  # held at once of an unsorted file: larger needs fewer passes
 MAX_ID_CHARS = 512  # longer ones are content in the wrong place
 _READ_BYTES = 1 << 20
@@ -62,14 +62,14 @@ class FileLine(NamedTuple):
 
 @dataclass(slots=True)
 class _Scan:
-    """What the first pass learned."""
+    """The result of the first pass."""
 
     # By row: its id, or its neighbour's, so that one without stays where it was read
     keys: list[int | str | None] = field(default_factory=list[int | str | None])
     sizes: array[int] = field(default_factory=lambda: array("q"))  # Likewise
     id_kind: IdKind = "int"
     is_recognised: bool = False
-    # Of the rows that look like memories: who speaks, by the key that says so
+    # Key and speaker of rows that look like memories
     speakers: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     first_keys: list[str] | None = None  # Of the first object that has any; None without objects
 
@@ -131,7 +131,7 @@ class JsonlSource(Source):
                     is_memory = {"id", "content"} <= row.fields.keys()
                     scan.is_recognised |= is_memory
                     scan.speakers |= _speakers_of(row.fields) if is_memory else set()
-                    # Only what looks like a column name: a key may hold anything.
+                    # Only column names: a key may hold any text.
                     names = scan.first_keys or filter(_KEY_NAME.fullmatch, row.fields)
                     scan.first_keys = list(islice(names, _MAX_KEYS_NAMED))
                 last = last if row.key is None else row.key
@@ -225,7 +225,7 @@ _ANSWERING = frozenset({"assistant", "gemini", "model", "qwen", "ai", "bot", "ag
 
 
 def _speakers_of(fields: Mapping[str, object]) -> set[tuple[str, str]]:
-    """Return who speaks in a row, by the keys that say so."""
+    """Return (key, speaker) pairs of a row."""
     found = ((key, fields.get(key)) for key in _SPEAKER_KEYS)
     known = _ASKING | _ANSWERING
     return {(k, v.lower()) for k, v in found if isinstance(v, str) and v.lower() in known}

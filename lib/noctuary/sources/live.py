@@ -1,4 +1,4 @@
-"""A look into the store behind a snapshot: what it gained, changed and lost since."""
+"""Read from the store what a snapshot lacks: rows added, changed and removed since."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import islice
@@ -25,7 +24,7 @@ from noctuary.core.sqlite import FileIdentity, identify, open_foreign
 from noctuary.core.store import DatabaseName, StorePaths, name_source, names_postgres
 from noctuary.core.tombstones import FileStamp, Tombstones
 from noctuary.core.types import HELD_KINDS, LIVE_KINDS, MemoryRecord
-from noctuary.text.flags import MARKS, mark_sql, rows_sql
+from noctuary.text.flags import MARKS, mark_sql
 
 if TYPE_CHECKING:
     from noctuary.sources.echo import KnownInjections
@@ -33,15 +32,15 @@ if TYPE_CHECKING:
 
 
 class Since(NamedTuple):
-    """What the snapshot knows of its store."""
+    """State of the store when the snapshot was made."""
 
-    last_id: int  # The highest id that the store had when it was read, whatever became of that row
+    last_id: int  # The highest id at that time
     rows: int | None  # How many rows it had then; None where that is not known
     read_us: int  # When it was read, microseconds since the epoch
 
 
 class Limits(NamedTuple):
-    """What a look may take."""
+    """Bounds of one poll of the store."""
 
     max_rows: int  # Rows at most, the newest first
     until_s: float  # `time.perf_counter` at which it ends
@@ -57,12 +56,15 @@ class Found(NamedTuple):
     rows: Mapping[Any, Mapping[str, object]]  # Columns by id, of rows without a mark
     withheld: tuple[Any, ...] = ()  # Ids of marked rows, whose text stayed in the store
     ids: frozenset[str] | None = None  # Of all rows, as text; None where none is known to be gone
-    missed: str = ""  # What was left undone, in words; empty where nothing was
+    missed: str = ""  # What was not read, as a sentence; or empty
 
 
 MAX_LOOK_BYTES = 2_097_152  # of all rows that are read: judging them takes some 100 MB at most
 MAX_ROW_BYTES = 1_179_648  # of one row: longer than a memory may be, with its tags and keywords
-_TOO_MUCH = "rows that are too long, or too many bytes, are left to the night"
+_TOO_LARGE = "rows that are too long, or too many bytes, are left to the night"
+_TOO_MANY = (
+    "more rows are new or changed than may be taken in (live.max_rows): only the newest {:,}"
+)
 
 # How long before the reading a row may be stamped (transaction's begin) and committed after it.
 LATE_COMMIT_S = 120.0
@@ -76,7 +78,7 @@ def look_into_postgres(
     Soft deletes are seen. Rows that were removed outright are not: finding them means reading every
     id, which the night does.
     """
-    told: list[Sequence[RawRow] | Exception] = []
+    answers: list[Found | Exception] = []
     since_us = since.read_us - int(LATE_COMMIT_S * 1e6)
 
     def ask() -> None:
@@ -84,40 +86,38 @@ def look_into_postgres(
 
         try:
             with PostgresSource(name, settings) as source:
-                told.append(list(_in_bytes(source.changed_since(since_us), limits.max_rows + 1)))
-        except Exception as error:  # whatever it is, the recall's own thread says it
-            told.append(error)
+                answers.append(_take(source.changed_since(since_us), limits.max_rows))
+        except Exception as error:  # whatever it is, the recall's own thread raises it
+            answers.append(error)
 
     # A silent server holds this thread, and not the recall.
     thread = threading.Thread(target=ask, name="noctuary-live", daemon=True)
     thread.start()
     thread.join(limits.left_s())
-    if not told:
+    if not answers:
         raise TimeoutError("the database did not answer in time")
-    rows, missed = told[0], ""
-    if isinstance(rows, Exception):
-        raise rows
-    if len(rows) > limits.max_rows:
-        missed = "more rows are new or changed than may be taken in (live.max_rows)"
-        rows = rows[len(rows) - limits.max_rows :]
-    keyed = {row.key: row for row in rows if isinstance(row.key, int)}
-    clean = {key: row.fields for key, row in keyed.items() if row.withheld is None}
-    if any(row.withheld == _UNREAD for row in rows):
-        missed = "; ".join(filter(None, (missed, _TOO_MUCH)))
-    return Found(clean, tuple(key for key in keyed if key not in clean), missed=missed)
+    if isinstance(answers[0], Exception):
+        raise answers[0]
+    return answers[0]
 
 
-_UNREAD = "unread"  # in the place of a mark: this look does not take in the row's text
-
-
-def _in_bytes(rows: Iterable[RawRow], most: int) -> Iterator[RawRow]:
-    """Yield some rows, without what they say from the first on that is too much."""
-    total = 0
-    for row in islice(rows, most):
+def _take(rows: Iterable[RawRow], most: int) -> Found:
+    """Keep rows up to the bounds; of one that does not fit the id only."""
+    clean, withheld, total = dict[Any, Mapping[str, object]](), list[Any](), 0
+    missed: dict[str, None] = {}
+    for row in rows:
         size = sum(len(value) for value in row.fields.values() if isinstance(value, str))
-        fits = size <= MAX_ROW_BYTES and total + size <= MAX_LOOK_BYTES
-        total += size if fits else 0
-        yield row if fits else replace(row, fields={}, withheld=row.withheld or _UNREAD)
+        if row.withheld is not None:
+            withheld.append(row.key)
+        elif len(clean) >= most:
+            missed[_TOO_MANY.format(most)] = None
+            break
+        elif size > MAX_ROW_BYTES or total + size > MAX_LOOK_BYTES:
+            withheld.append(row.key)
+            missed[_TOO_LARGE] = None
+        else:
+            clean[row.key], total = row.fields, total + size
+    return Found(clean, tuple(withheld), missed="; ".join(missed))
 
 
 # Without these a file is not the store that the snapshot was made of.
@@ -137,7 +137,7 @@ def stamp_of(path: Path) -> tuple[tuple[int, int, int], ...]:
 def look_into_sqlite(path: Path, since: Since, limits: Limits) -> Found:
     """Return what a store gained, changed and lost; what was found at the deadline counts.
 
-    New rows are found by the primary key, changed ones by one pass, lost ones by count. A message
+    New rows are found by id, changed and marked ones by one pass, lost ones by a count. A message
     of sqlite3.Error, OSError or ValueError may quote a row: it must not be shown.
     """
     with closing(open_foreign(path, limits.left_s())[0]) as db:
@@ -145,75 +145,65 @@ def look_into_sqlite(path: Path, since: Since, limits: Limits) -> Found:
         columns = [str(row[1]) for row in db.execute("PRAGMA table_info(memories)")]
         if missing := _REQUIRED - set(columns):
             raise ValueError(f"the table 'memories' has no column {', '.join(sorted(missing))}")
-        names = [name for name in columns if name not in MARKS]
         # Every 2,000 instructions of SQLite's machine: some 20 microseconds.
         db.set_progress_handler(lambda: int(time.perf_counter() > limits.until_s), 2_000)
-        sql = "SELECT id FROM memories WHERE id > ? ORDER BY id DESC LIMIT ?"
-        new = [int(key) for (key,) in db.execute(sql, (since.last_id, limits.max_rows + 1))]
-        missed: list[str] = []
-        if len(new) > limits.max_rows:
-            missed.append(f"only the newest {limits.max_rows:,} new rows were taken in")
-            del new[-1]
-        written, marked, ids = list[int](), list[int](), None
+        clean, withheld, missed, ids = list[int](), list[int](), list[str](), None
         try:
-            # What is found before the time is over counts: the newest, likeliest to change.
-            for key, is_marked in _changed_before(db, mark_sql(columns), since):
-                (marked if is_marked else written).append(int(key))
+            for key, is_marked in _find_changed(db, mark_sql(columns), since):
+                (withheld if is_marked else clean).append(int(key))
             ids = _ids_left(db, since)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
                 raise
             missed.append("the time was over before changed and lost rows were all looked for")
-        db.set_progress_handler(None, 0)
-        room = limits.max_rows - len(new)
-        if len(written) > room:
-            missed.append("more rows changed than may be taken in (live.max_rows)")
-        keys, unread = _within_bytes(db, names, [*new, *written[:room]], limits.until_s)
-        missed += [_TOO_MUCH] if unread else []
-        marked += unread  # what the snapshot has of them is as outdated as of a row that is read
-        sql = rows_sql(columns, names, "WHERE id IN (SELECT value FROM json_each(?))")
-        rows = db.execute(sql, (json.dumps(keys),)).fetchall()
-    clean: dict[int, dict[str, object]] = {}
-    for key, mark, *values in rows:
-        if mark is None:
-            clean[int(key)] = dict(zip(names, values, strict=True))
-        else:
-            marked.append(int(key))
-    return Found(clean, tuple(marked), ids, "; ".join(missed))
+        finally:
+            db.set_progress_handler(None, 0)
+        if len(clean) > limits.max_rows:
+            missed.append(_TOO_MANY.format(limits.max_rows))
+        keys = clean[: limits.max_rows]
+        rows = _read_rows(db, [name for name in columns if name not in MARKS], keys, limits)
+        if len(rows) < len(keys):
+            missed.append(_TOO_LARGE)
+            # What the snapshot has of them is as outdated as of a row that is read.
+            withheld += [key for key in keys if key not in rows]
+    return Found(rows, tuple(withheld), ids, "; ".join(missed))
 
 
-def _within_bytes(
-    db: sqlite3.Connection, names: Iterable[str], keys: Sequence[int], until_s: float
-) -> tuple[list[int], list[int]]:
-    """Return which rows may be read, the newest first, and the ids of the others."""
-    size = " + ".join(f'coalesce(length(CAST("{name}" AS BLOB)), 0)' for name in names)
-    sql = f"SELECT id, {size} FROM memories WHERE id IN (SELECT value FROM json_each(?))"
-    kept, total = list[int](), 0
-    for key, size_bytes in db.execute(f"{sql} ORDER BY id DESC", (json.dumps(keys),)):
-        if size_bytes <= min(MAX_ROW_BYTES, MAX_LOOK_BYTES - total):
-            kept.append(int(key))
-            total += size_bytes
-        if time.perf_counter() > until_s:
-            break
-    read = set(kept)
-    return kept, [key for key in keys if key not in read]
-
-
-def _changed_before(db: sqlite3.Connection, mark: str, since: Since) -> Iterable[tuple[int, int]]:
-    """Return rows of then that were written since or are marked now, highest id first."""
+def _find_changed(db: sqlite3.Connection, mark: str, since: Since) -> Iterator[tuple[int, int]]:
+    """Yield id and whether it is marked of rows that are new, changed or marked, newest first."""
     moment = _EPOCH + timedelta(microseconds=since.read_us, seconds=-LATE_COMMIT_S)
     text = moment.replace(tzinfo=None).isoformat(timespec="seconds")
+    values = {"last": since.last_id, "at": text, "blank": text.replace("T", " ")}
     # Stores write "T" between day and hour; a blank there sorts before it.
-    return db.execute(
-        f"SELECT id, {mark} IS NOT NULL FROM memories WHERE id <= ?1 AND (updated_at >= ?2 OR "
-        "(updated_at >= ?3 AND substr(updated_at, 11, 1) = ' ') OR "
-        f"{mark} IS NOT NULL) ORDER BY id DESC",
-        (since.last_id, text, text.replace("T", " ")),
+    changed = "updated_at >= :at OR (updated_at >= :blank AND substr(updated_at, 11, 1) = ' ')"
+    for where in ("id > :last", f"id <= :last AND ({changed} OR {mark} IS NOT NULL)"):
+        sql = f"SELECT id, {mark} IS NOT NULL FROM memories WHERE {where} ORDER BY id DESC"
+        yield from db.execute(sql, values)
+
+
+def _read_rows(
+    db: sqlite3.Connection, names: Sequence[str], keys: Sequence[int], limits: Limits
+) -> dict[int, Mapping[str, object]]:
+    """Return the columns of rows without a mark, newest first, as far as bytes and time reach."""
+    size = " + ".join(f'coalesce(length(CAST("{name}" AS BLOB)), 0)' for name in names)
+    shown = ", ".join(f'"{name}"' for name in names)
+    sql = (
+        f"SELECT id, {size}, {shown} FROM memories WHERE id IN (SELECT value FROM json_each(?)) "
+        f"AND {size} <= {MAX_ROW_BYTES} ORDER BY id DESC"
     )
+    rows, total = dict[int, Mapping[str, object]](), 0
+    for key, size_bytes, *values in db.execute(sql, (json.dumps(keys),)):
+        total += size_bytes
+        if total > MAX_LOOK_BYTES:
+            break
+        rows[int(key)] = dict(zip(names, values, strict=True))
+        if time.perf_counter() > limits.until_s:
+            break
+    return rows
 
 
 def _ids_left(db: sqlite3.Connection, since: Since) -> frozenset[str] | None:
-    """Return every id, as text, where some are gone (ids only grow: the count tells), else None."""
+    """Return every id as text if rows are gone (ids only grow, so the count tells), else None."""
     sql = "SELECT count(*) FROM memories WHERE id <= ?"
     if since.rows is not None and db.execute(sql, (since.last_id,)).fetchone()[0] >= since.rows:
         return None
@@ -244,8 +234,8 @@ def stamp_of_files(path: Path) -> tuple[tuple[int, int, int], ...]:
 
 
 def look_into_files(path: Path, limits: Limits) -> Found:
-    """Return all rows of a source of files: which of them are new only the snapshot knows."""
-    from noctuary.sources.source import find_files, open_source
+    """Return all rows of a source of files; `judge` finds the new ones."""
+    from noctuary.sources.open import find_files, open_source
 
     if sum(file.stat().st_size for file in find_files(path)) > MAX_HELD_BYTES:
         return Found({}, missed=f"it changed, and has more than {MAX_HELD_BYTES:,} bytes")
@@ -258,7 +248,7 @@ def look_into_files(path: Path, limits: Limits) -> Found:
     return Found(clean, others, frozenset(str(row.key) for row in rows))
 
 
-# Codes of warnings: the snapshot answers alone; the look did not see all that it looks for.
+# Codes of warnings: only the snapshot was searched; some changes were not read.
 UNREACHABLE = "live_unreachable"
 PARTIAL = "live_partial"
 _NOT_KEPT = ("content", "expanded_keywords")
@@ -277,7 +267,7 @@ class LiveRow(NamedTuple):
 
 
 class LiveState(NamedTuple):
-    """What differs between a snapshot and its store."""
+    """The difference between a snapshot and its store."""
 
     rows: tuple[LiveRow, ...] = ()  # New and changed memories by ascending id
     hidden: tuple[str, ...] = ()  # Ids of memories that the store changed, lost or marked since
@@ -286,7 +276,7 @@ class LiveState(NamedTuple):
 
 
 def token_digest(token: str) -> str:
-    """Return what stands for a token in a replay packet."""
+    """Return the placeholder recorded for a token."""
     return hash_text(token)[:16]
 
 
@@ -305,7 +295,7 @@ def record_state(state: LiveState) -> dict[str, Any]:
 
 
 def read_state(record: Mapping[str, Any]) -> LiveState:
-    """Return the state that `record_state` kept; contents are empty. Damage raises."""
+    """Parse the record of `record_state`; contents are empty. Raises if it is damaged."""
     unknown = dict.fromkeys(_NOT_KEPT, "")
     rows = tuple(
         LiveRow(
@@ -319,7 +309,7 @@ def read_state(record: Mapping[str, Any]) -> LiveState:
 
 
 class _Snapshot(Protocol):
-    """What a look needs of a snapshot: what it was made from; ids, hashes and texts by id."""
+    """The part of a snapshot that a poll needs."""
 
     forgotten: Tombstones
 
@@ -333,7 +323,7 @@ class _Snapshot(Protocol):
 def judge(
     found: Found, snapshot: _Snapshot, injections: Path, until_s: float, prefix: str = ""
 ) -> LiveState:
-    """Return what of a look may be searched, and what of the snapshot may not be any more.
+    """Split what was found into rows to add and snapshot memories to hide.
 
     A row that would not be exported is not searched, and hides the snapshot's memory of its id.
     After `until_s` (`time.perf_counter`) no further row is cut into words. In the snapshot, ids of
@@ -368,7 +358,7 @@ _LATE = "the time was over before all new and changed rows were read"
 def _memories(
     found: Found, snapshot: _Snapshot, injections: Path, prefix: str, until_s: float
 ) -> tuple[list[MemoryRecord], str]:
-    """Return what an export would take, the newest first, and what was left undone in words."""
+    """Return the rows that an export would accept, newest first, and what was not read."""
     if not found.rows:
         return [], ""
     # The rules of the export are loaded with the first row.
@@ -416,26 +406,26 @@ def _count_tokens(content: str, tags: str, keywords: str, category: str) -> Mapp
     return Counter(document_tokens(content, tags, keywords, category))
 
 
-# Looking into the store that a snapshot was made of, once per state of the store and process.
+# One poll for each state of the store and process.
 
 # A store written this shortly before is looked into again: within a tick times are alike.
 SETTLED_NS = 50_000_000
 ASK_AGAIN_S = 2.0  # how long the answer of a database is used again; longer shows new rows later
-KEPT = 32  # snapshots whose last look is remembered: a process serves one store, tests many
+KEPT = 32  # snapshots whose last poll is cached: a process serves one store, tests many
 # A file last written this long before the night read it holds nothing that the night missed.
 _READ_MARGIN_US = 120_000_000
 
 _SQLITE, _POSTGRES = LIVE_KINDS[:2]
 
 _Key = tuple[str, str, LiveSettings, FileStamp, str]
-# The state of the store's files, until when the look counts (`time.monotonic`), and what it saw.
+# The state of the store's files, until when the poll is valid (`time.monotonic`), its result.
 _known: dict[_Key, tuple[Any, float, LiveState | None]] = {}
 
 
 def look_now(
     paths: StorePaths, snapshot: _Snapshot, live: LiveSettings, source: SourceSettings
 ) -> LiveState | None:
-    """Return what the store has beyond a snapshot, None where nothing; a fault is part of it.
+    """Return what differs between a snapshot and its store, faults included; None if nothing does.
 
     Of several stores it looks into those that are files, the own one included.
     """
@@ -525,7 +515,7 @@ def _database(snapshot: _Snapshot, source: SourceSettings) -> DatabaseName:
 
 
 def _since(source: Mapping[str, Any]) -> Since | None:
-    """Return what a manifest says of the reading; None where an older night did not say it."""
+    """Return the state that a manifest records; None in one of an older version."""
     read_us, last_id, rows = (source.get(name) for name in ("read_us", "last_id", "rows"))
     if not isinstance(read_us, int):
         return None
@@ -534,7 +524,7 @@ def _since(source: Mapping[str, Any]) -> Since | None:
 
 
 def _unreachable(location: str, error: Exception) -> LiveState:
-    """Return what happened; a message of SQLite's may quote a row, one of libpq's an address."""
+    """Return an error as a fault; SQLite's text may quote a row, libpq's an address."""
     is_ours = isinstance(error, NoctuaryError | TimeoutError)
     what = getattr(error, "strerror", None) or (str(error) if is_ours else type(error).__name__)
     shown = f"{what} {getattr(error, 'sqlite_errorname', '')}".strip()

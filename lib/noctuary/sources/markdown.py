@@ -1,4 +1,4 @@
-"""Reading a folder of Markdown notes: an Obsidian vault, basic-memory, an agent's auto memory.
+"""Read a folder of Markdown notes: an Obsidian vault, basic-memory, an agent's auto memory.
 
 Obsidian's properties and links (publish.obsidian.md/help), basic-memory's NOTE-FORMAT.md, Claude
 Code's `~/.claude/projects/<project>/memory/*.md` and what `noctuary export --markdown` writes.
@@ -47,15 +47,15 @@ MAX_NOTE_BYTES = 16 * 2**20  # of one note; a larger one is a dump
 MAX_FRONT_CHARS = 262_144  # of its front matter: tags and keywords may have 64 KiB each
 MAX_SECTIONS = 10_000  # of one note; what follows is part of the last one
 MAX_FOLDER_BYTES = 512 * 2**20  # of all: they are held while the source is open
-# What agents put into every prompt whole: `context.documents` reads them. One that is named itself
-# is read as a note.
+# Agents put these into every prompt whole, so `context.documents` reads them; a path to one of
+# them is read as a note.
 AGENT_DOCUMENTS = frozenset({"AGENTS.md", "CLAUDE.md", "CLAUDE.local.md", "GEMINI.md"})
 
 # Which files are notes.
 
 
 def find_notes(path: Path) -> Iterator[Path]:
-    """Yield the notes at or below a path, in order; hidden ones and links are left."""
+    """Yield the notes at or below a path, sorted; hidden files and links are skipped."""
     if not path.is_dir():
         yield path
         return
@@ -68,7 +68,7 @@ def find_notes(path: Path) -> Iterator[Path]:
 
 
 def _refuse(error: OSError) -> NoReturn:
-    # Left out, its memories would vanish from the next snapshot.
+    # Skipped, its memories would vanish from the next snapshot.
     raise SourceError(
         f"{error.filename} cannot be read ({error.strerror}). Check its permissions, or move it "
         f"away."
@@ -82,7 +82,7 @@ def _is_regular(file: Path) -> bool:
 
 
 def _read_note(path: Path) -> bytes | int | None:
-    """Return the bytes of a note, its size where it is too large, None where it is gone."""
+    """Return the bytes of a note, its size if it is too large, or None if it is gone."""
     try:
         # A link or a pipe that was put into its place meanwhile is not followed and does not block.
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -99,10 +99,10 @@ def _read_note(path: Path) -> bytes | int | None:
 
 
 class Section(NamedTuple):
-    """The text below one heading, up to the next one."""
+    """The text below one heading."""
 
     key: str  # The id of its memory: path#anchor, the path alone before the first heading
-    trail: tuple[str, ...]  # The note's title, and the headings that it stands under
+    trail: tuple[str, ...]  # The note's title and the enclosing headings
     text: str  # As written, without blank lines around it
     prose: str  # The same without fenced code
 
@@ -114,10 +114,10 @@ class Note(NamedTuple):
     title: str
     aliases: tuple[str, ...]
     fields: Mapping[str, object]  # Of every memory in it
-    withheld: str | None  # Why none of it may leave: what its front matter holds
+    withheld: str | None  # Why the note is sensitive, or None
     sections: tuple[Section, ...]
-    warnings: tuple[str, ...] = ()  # What of its front matter is not understood
-    is_template: bool = False  # It waits to be filled in: none of it is anybody's words
+    warnings: tuple[str, ...] = ()  # Fields of its front matter that cannot be parsed
+    is_template: bool = False  # It has placeholders to be filled in
 
 
 _ANCHOR_CHARS = 80
@@ -147,7 +147,7 @@ MEMORY_NOTE, CONCEPT_NOTE = "memory", "concept"  # values of the key "noctuary" 
 
 
 def parse_note(path: str, text: str, wing: str) -> Note | None:
-    """Return a note; None for one about a concept, which noctuary wrote."""
+    """Parse a note; None for one that noctuary wrote about a concept."""
     blocks, front, body = _read_front(text.removeprefix("\ufeff"))
     said = _merged(blocks)
     if said.get("noctuary") == CONCEPT_NOTE:
@@ -195,7 +195,7 @@ _NOTE_KEYS = frozenset({"title", "type", "permalink", "tags"})
 
 
 def _read_front(text: str) -> tuple[list[dict[str, Any]], str, str]:
-    """Return what each block of front matter says, their text, and the rest with what is broken."""
+    """Split a note into front matter blocks (parsed), their text, and the body."""
     blocks, fronts = list[dict[str, Any]](), list[str]()
     if "\r" in text and split_front_matter(text)[0] is None:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -215,15 +215,15 @@ def _read_front(text: str) -> tuple[list[dict[str, Any]], str, str]:
 
 
 def _nested(block: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what stands below `metadata`, where Claude Code puts type and dates of its notes."""
+    """Return the fields below `metadata`, where Claude Code puts type and dates."""
     said = as_object(block.get("metadata"))
     return {key.lower(): value for key, value in said.items()}
 
 
 def _merged(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what a note says of itself: the last block that says a key counts, nested ones least.
+    """Merge front matter blocks: later ones win, nested fields lose.
 
-    Keys of dates are there without what separates their words, too.
+    Keys of dates are also added without separators between their words.
     """
     said: dict[str, Any] = {}
     for block in (*map(_nested, blocks), *blocks):
@@ -232,7 +232,7 @@ def _merged(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {**{key: dates[key] for key in (*_CREATED, *_UPDATED) if key in dates}, **said}
 
 
-# Of a note without text: everything else that it says is its text.
+# A note without text has its other properties as text.
 _STRUCTURE = frozenset({
     "title", "name", "aliases", "alias", "tags", "tag", "type", "wing", "room", "importance",
     "permalink", "noctuary", "id", "cssclass", "cssclasses", "publish", *MARKS, *_CREATED,
@@ -241,7 +241,7 @@ _STRUCTURE = frozenset({
 
 
 def _list_properties(blocks: Sequence[Mapping[str, Any]]) -> str:
-    """Return the properties of a note line by line, without those that every note may have."""
+    """Return the properties of a note as lines, without structural ones."""
     said: dict[str, Any] = {key: value for block in blocks for key, value in block.items()}
     lines = list[str]()
     for key, value in said.items():
@@ -286,7 +286,7 @@ def _is_template(path: str, text: str, front: str, sections: Sequence[Section]) 
 
 
 def _split(name: str, body: str) -> Iterator[Section]:
-    """Yield the sections of a text, also those without one, their trail without the title."""
+    """Yield the sections of a text, empty ones too; trails lack the title."""
     trail: list[tuple[int, str]] = []
     lines, prose = list[str](), list[str]()
     key, fence, used = name, "", Counter[str]()
@@ -315,7 +315,7 @@ def _section(
 
 
 def _anchor(heading: str, used: Counter[str] | None = None) -> str:
-    """Return a heading as the end of an id, another one each time where the used ones are given."""
+    """Return the anchor of a heading; with `used`, a new one each time."""
     plain = re.sub(r"\W+", "-", heading.casefold())[:_ANCHOR_CHARS].strip("-")
     if used is None:
         return plain
@@ -331,7 +331,7 @@ def _stem(path: str) -> str:
 
 
 def _name_of(path: str) -> str:
-    """Return a path as an id: printable, and short enough to have an anchor behind it."""
+    """Return a path as a printable id that leaves room for an anchor."""
     if path.isprintable() and len(path) <= MAX_NAME_CHARS:
         return path
     return f"{as_name(path)}~{hash_text(os.fsencode(path).hex())[:16]}"
@@ -346,7 +346,7 @@ def _text(said: Mapping[str, Any], key: str) -> str:
 
 
 def _texts(value: Any) -> list[str]:
-    """Return the texts of a list, or of one text that has commas between them."""
+    """Return the texts of a list or of a comma-separated text."""
     if isinstance(value, str):
         return [text for part in value.split(",") if (text := part.strip())]
     values = cast("list[object]", value) if isinstance(value, list) else []
@@ -360,13 +360,13 @@ def _number(value: Any) -> float | None:
 
 
 def _date(said: Mapping[str, Any], keys: Sequence[str]) -> str | None:
-    """Return the first date that can be read, else what stands in its place: "soon"."""
+    """Return the first date that can be parsed, else the first value that is set."""
     values = (said[key] for key in keys if key in said)
     found = [v if isinstance(v, str) else " ".join(_texts(v)) or type(v).__name__ for v in values]
     return next(filter(read_stamp, found), next(filter(str.strip, found), None))
 
 
-# Links: what a note says of others, as evidence for the graph.
+# Links between notes, as evidence for the graph.
 
 _WIKI = re.compile(
     r"\[\[(?=\S)([^\[\]|#\n]{1,200})(?:#([^\[\]|\n]{0,200}))?(?:\|[^\[\]\n]{0,200})?\]\]"
@@ -406,7 +406,7 @@ def _find_relations(prose: str) -> Iterator[tuple[str, str]]:
 
 
 def _find_tags(prose: str) -> Iterator[str]:
-    """Yield the tags of a section; of an observation those of its text."""
+    """Yield the tags of a section; of an observation, those of its text."""
     for line in prose.split("\n"):
         if "#" not in line:
             continue
@@ -426,7 +426,7 @@ _TAG_TEXT = re.compile(r"[\w/+.-]*[\w/+-]")
 
 
 class _Links:
-    """The notes of a folder by all their names, and what they say of each other."""
+    """The notes of a folder by all their names, and the links between them."""
 
     def __init__(self, notes: Sequence[Note]) -> None:
         self._notes = notes
@@ -444,7 +444,7 @@ class _Links:
         }
 
     def said(self) -> Iterator[MemoryLink | KnownConcept | KnownMention | KnownEdge]:
-        """Yield what links say, each concept once, after all that names it."""
+        """Yield mentions, links and edges, and each concept once after them."""
         names: defaultdict[str, set[str]] = defaultdict(set)
         linked: set[str] = set()
         for note in self._notes:
@@ -472,7 +472,7 @@ class _Links:
             yield KnownConcept(name, tuple(sorted(others - {name})), "")
 
     def _labels(self, note: Note, section: Section) -> Iterator[tuple[str, str]]:
-        """Yield the notes that a section links to, as it names them, and the headings in them."""
+        """Yield (label, heading) of each link in a section."""
         for label, heading in dict.fromkeys(_WIKI.findall(_CODE_SPAN.sub("", section.prose))):
             yield as_name(label).removesuffix(SUFFIX), heading
         folder = note.path.rpartition("/")[0]
@@ -482,7 +482,7 @@ class _Links:
                 yield target.title, heading
 
     def _link(self, section: Section, target: Note, heading: str) -> Iterator[MemoryLink]:
-        """Yield the link to the memory of a heading, or to the first of the note."""
+        """Yield the link to the section of a heading, or to the first of the note."""
         first = target.sections[0].key if target.sections else section.key
         key = self._keys.get((target.path, _anchor(heading)), first) if heading else first
         if key != section.key:
@@ -493,7 +493,7 @@ class _Links:
 
 
 class MarkdownSource(HeldSource):
-    """The notes at a path; a row per section that has a text, and per note that is unreadable."""
+    """The notes at a path: a row for each section with text and each unreadable note."""
 
     def __init__(self, path: Path) -> None:
         root = path if path.is_dir() else path.parent
@@ -557,7 +557,7 @@ def _row(note: Note, section: Section) -> RawRow:
 
 
 def _wing_of(root: Path) -> tuple[str, bool]:
-    """Return the wing of the notes that lie in a folder itself, and whether it is that of all."""
+    """Return the wing of notes in the top folder, and whether subfolders share it."""
     if root.name == "memory" and root.parent.parent.name == "projects":
         return project_in(root.parent), True  # Claude Code's auto memory
     return ("" if root.name.startswith(".") else project_of(str(root))), False

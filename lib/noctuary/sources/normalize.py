@@ -29,7 +29,7 @@ _FLAG_IN_TEXT = re.compile(
 
 
 def is_too_long(row: RawRow, max_bytes: int) -> bool:
-    """Tell whether a row's text is so long that no export takes it, whatever it says."""
+    """Tell whether a row's text is too long to be exported."""
     content = row.fields.get("content")
     return isinstance(content, str) and len(content) > max_bytes
 
@@ -77,12 +77,12 @@ class Accepted(NamedTuple):
     """A row that is a memory."""
 
     record: MemoryRecord
-    warnings: tuple[str, ...]  # What had to be bent, by name; each is counted
+    warnings: tuple[str, ...]  # Names of what was adjusted; each is counted
 
 
 @dataclass(eq=False)
 class Rejected(Exception):
-    """A row that is none: the first rule that it breaks; field, type and size, but no text."""
+    """The first rule that a row breaks: field, type and size, but no text."""
 
     reason: QuarantineReason
     detail: str
@@ -91,7 +91,7 @@ class Rejected(Exception):
 def normalize(
     row: RawRow, *, position: int, now_us: int, settings: CorpusSettings
 ) -> Accepted | Rejected:
-    """Turn a raw row into a memory, or say why it is none; as `accept`."""
+    """Turn a raw row into a memory; return the Rejected that `accept` raises."""
     try:
         return accept(row, position=position, now_us=now_us, settings=settings)
     except Rejected as rejected:
@@ -149,11 +149,11 @@ def _content(value: object, max_bytes: int) -> str:
         raise Rejected(QuarantineReason.MISSING_CONTENT, "content is null or absent")
     if not isinstance(value, str):
         raise Rejected(QuarantineReason.CONTENT_NOT_TEXT, f"content: {type(value).__name__}")
-    if len(value) > max_bytes:  # first: what follows looks at every character
+    if len(value) > max_bytes:  # first: the checks below visit every character
         size_bytes = len(value.encode("utf-8", "surrogatepass"))
         detail = f"content: {size_bytes} bytes, at most {max_bytes}"
         raise Rejected(QuarantineReason.CONTENT_TOO_LARGE, detail)
-    # Spaces, controls and invisible marks say nothing.
+    # Spaces, controls and invisible marks are no content.
     if all(c.isspace() or unicodedata.category(c) in ("Cc", "Cf") for c in value):
         raise Rejected(QuarantineReason.EMPTY_CONTENT, f"content: {len(value)} characters")
     return _checked("content", value, max_bytes, QuarantineReason.CONTENT_TOO_LARGE)
@@ -187,7 +187,7 @@ def _checked(name: str, value: str, max_bytes: int, too_large: QuarantineReason)
 def _scope(
     fields: Mapping[str, object], tags: str, names: tuple[str, ...], prefixes: tuple[str, ...]
 ) -> str | None:
-    """Return the first field that says it, else the first tag `prefix:value`; earlier names win."""
+    """Return the first field that is set, else the first tag `prefix:value`; earlier names win."""
     for name in names:
         value = fields.get(name)
         if isinstance(value, int) and not isinstance(value, bool):

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 from noctuary.core.errors import (
     MemoryRefusedError,
-    NoctuaryError,
     StoreError,
     StoreLockedError,
 )
@@ -27,7 +26,7 @@ from noctuary.core.formats import OWN_STORE, UPDATE
 from noctuary.core.locks import at_fork
 from noctuary.core.settings import CorpusSettings, Settings
 from noctuary.core.sqlite import directory_lock, name_fault, open_foreign, transaction
-from noctuary.core.store import OWN_FILE, StorePaths, find_home, store_for_source
+from noctuary.core.store import OWN_FILE, OWN_PREFIX, StorePaths, find_home, store_for_source
 from noctuary.core.types import MemoryRecord
 from noctuary.sources.normalize import DEFAULT_IMPORTANCE, Rejected, accept
 from noctuary.sources.source import SUPERSEDES, RawRow
@@ -39,7 +38,7 @@ WAIT_S = 30.0  # for other writers, as clients of claude-memory wait
 
 
 class Similar(NamedTuple):
-    """A memory of the own store that says nearly the same as a new one."""
+    """A memory of the own store that is nearly equal to a new one."""
 
     id: int | str  # as recall shows it
     similarity: float  # share of all their words that both have, in (0, 1]; 1 for equal texts
@@ -51,13 +50,13 @@ class Remembered(NamedTuple):
 
     id: int | str  # as recall shows it: 17, or "own:17" where a night reads several stores
     path: Path  # of the own store
-    similar: tuple[Similar, ...]  # memories that say nearly the same, nearest first
-    source: Path  # what such a night reads: the own store, or the file that lists it among others
-    store: Path  # what a night on the own store writes, and recall reads
-    # Whether a recall of that store finds it at once; before the first night nothing does.
+    similar: tuple[Similar, ...]  # nearly equal memories, nearest first
+    source: Path  # source of such a night: the own store, or the file that lists it
+    store: Path  # store that a night writes and recall reads
+    # Whether recall finds it at once; never before the first night
     is_live: bool
     supersedes: int | str | None
-    warnings: tuple[str, ...] = ()  # what did not work besides, as sentences
+    warnings: tuple[str, ...] = ()  # other failures, as sentences
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -106,7 +105,7 @@ def remember(
     record = _judge(_fields(text, wing, room, user, tags, importance), settings.corpus)
     path = home / OWN_FILE
     replaced = _read_key(supersedes)
-    key = _in_turn(path, wait_s, lambda db: _insert(db, record, replaced))
+    key = _write(path, wait_s, lambda db: _insert(db, record, replaced))
     similar, warnings = _find_similar(path, record, key, replaced)
     source = find_night_source(home, settings)
     store = store_for_source(home, source)
@@ -120,11 +119,8 @@ def remember(
     return Remembered(shown(key), path, near, source, store, is_live, older, warnings)
 
 
-OWN_PREFIX = "own:"  # begins ids of the own store among several
-
-
 def _read_key(shown: int | str | None) -> int | None:
-    """Return the number of a memory of the own store, by an id that recall shows."""
+    """Parse an id of the own store, as recall shows it."""
     if shown is None or isinstance(shown, int):
         return shown
     number = shown.strip().removeprefix(OWN_PREFIX)
@@ -138,13 +134,13 @@ def _read_key(shown: int | str | None) -> int | None:
 
 
 def find_night_source(home: Path, settings: Settings) -> Path:
-    """Return what a night reads that takes the own store: it alone, or the file that lists it."""
+    """Return the source of a night that includes the own store."""
     return settings.file if settings.sources and settings.file else home / OWN_FILE
 
 
-# What may be kept: what the next night would export, by its own rules.
+# A text is kept if the next night would export it, by the same rules.
 
-# Tags that would say what options say, and whose memory it is.
+# Tags that set a scope, which has parameters of its own
 _SCOPE_TAG = re.compile(r"(?i)\s*(?:wing|project|room|user|session)\s*:")
 
 
@@ -193,7 +189,9 @@ def _judge(fields: dict[str, object], settings: CorpusSettings) -> MemoryRecord:
 # scope and the links of claude-memory's migration 006. `user_version` counts these steps; each is
 # applied once and never changed afterwards.
 
-_APPLICATION_ID = 0x6E6F6374  # "noct": tells the file from a claude-memory store of somebody else
+_APPLICATION_ID = (
+    0x6E6F6374  # "noct": marks the file as noctuary's, not another claude-memory store
+)
 
 MIGRATIONS = (
     """
@@ -252,7 +250,7 @@ def _open(path: Path) -> sqlite3.Connection:
     if not path.exists():
         create_private(path)
         fsync_dir(path.parent)
-    # No waiting inside SQLite: the pauses are those of `_in_turn`, without the lock.
+    # No waiting inside SQLite: the pauses are those of `_write`, without the lock.
     uri = f"{path.absolute().as_uri()}?mode=rw"
     db = sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None)
     try:
@@ -291,79 +289,35 @@ def _migrate(db: sqlite3.Connection, path: Path) -> None:
 
 # Writing: one at a time, by a lock on the home that the system takes back from whoever is killed.
 # It also keeps apart what SQLite up to 3.51.2 may lose: a checkpoint of one connection during a
-# commit of another (sqlite.org/wal.html). Whoever writes takes along what other threads wait with:
-# most of the time goes into waiting for the disk.
+# commit of another (sqlite.org/wal.html).
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05
-_Write = Callable[[sqlite3.Connection], int]
+_lock = threading.Lock()  # held while a connection is open: no fork may copy one
+at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
-class _Job:
-    """A memory that waits to be written, and what became of it: its id, or why it was not."""
-
-    def __init__(self, path: Path, write: _Write) -> None:
-        self.path, self.write = path, write
-        self.outcome: int | NoctuaryError | None = None
-
-
-_jobs: list[_Job] = []
-_lock = threading.Lock()  # of the jobs, and held while a connection is open: no fork may copy one
-at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=lambda: _start_anew())
-
-
-def _start_anew() -> None:
-    _jobs.clear()  # those of the parent's threads
-    _lock.release()
-
-
-def _in_turn(path: Path, wait_s: float, write: _Write) -> int:
-    """Do some work in a transaction, and return its result once that is on disk."""
+def _write(path: Path, wait_s: float, write: Callable[[sqlite3.Connection], int]) -> int:
+    """Run a write in a transaction when no other process writes; durable on return."""
     deadline, pause_s = time.monotonic() + wait_s, _FIRST_PAUSE_S
-    job = _Job(path, write)
-    with _lock:
-        _jobs.append(job)
-    try:
-        while True:
-            with _lock:
-                if job.outcome is None:
-                    _write_waiting(path)
-            if isinstance(job.outcome, NoctuaryError):
-                raise job.outcome
-            if job.outcome is not None:
-                return job.outcome
-            if time.monotonic() >= deadline:
-                raise StoreLockedError(
-                    f"others were writing to {path} for {wait_s:g} s; nothing was kept. Try again"
-                )
-            time.sleep(uniform(pause_s / 2, pause_s))
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-    finally:
-        with _lock:
-            if job in _jobs:
-                _jobs.remove(job)
-
-
-def _write_waiting(path: Path) -> None:
-    """Write what waits for a file, all of it or nothing; where others are at work, nothing."""
-    jobs = [job for job in _jobs if job.path == path]
-    try:
-        make_directory(path.parent)
-        with directory_lock(path.parent), closing(_open(path)) as db, transaction(db):
-            outcomes = [_attempt(job, db) for job in jobs]
-    except (sqlite3.Error, OSError, StoreError) as error:
-        if _is_busy(error):
-            return
-        outcomes = [StoreError(_describe(path, error)) for _ in jobs]
-    for job, outcome in zip(jobs, outcomes, strict=True):
-        job.outcome = outcome
-        _jobs.remove(job)
-
-
-def _attempt(job: _Job, db: sqlite3.Connection) -> int | MemoryRefusedError:
-    try:
-        return job.write(db)
-    except MemoryRefusedError as error:  # before it wrote anything
-        return error
+    while True:
+        try:
+            make_directory(path.parent)
+            with (
+                _lock,
+                directory_lock(path.parent),
+                closing(_open(path)) as db,
+                transaction(db),
+            ):
+                return write(db)
+        except (sqlite3.Error, OSError) as error:
+            if not _is_busy(error):
+                raise StoreError(_describe(path, error)) from None
+        if time.monotonic() >= deadline:
+            raise StoreLockedError(
+                f"others were writing to {path} for {wait_s:g} s; nothing was kept. Try again"
+            )
+        time.sleep(uniform(pause_s / 2, pause_s))
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
 def _is_busy(error: Exception) -> bool:
@@ -371,10 +325,8 @@ def _is_busy(error: Exception) -> bool:
     return is_locked or isinstance(error, BlockingIOError)
 
 
-def _describe(path: Path, error: sqlite3.Error | OSError | StoreError) -> str:
-    """Say what went wrong; SQLite's own text may quote the row."""
-    if isinstance(error, StoreError):
-        return str(error)
+def _describe(path: Path, error: sqlite3.Error | OSError) -> str:
+    """Return what went wrong, without SQLite's own text, which may quote the row."""
     if isinstance(error, OSError):
         return f"{path} cannot be written ({error.strerror}); nothing was kept"
     fault, name = name_fault(error)
@@ -390,7 +342,7 @@ def _describe(path: Path, error: sqlite3.Error | OSError | StoreError) -> str:
 
 
 def _insert(db: sqlite3.Connection, record: MemoryRecord, supersedes: int | None) -> int:
-    """Insert a memory, and what it replaces; return its id."""
+    """Insert a memory and its supersedes link; return its id."""
     wing, room = record.wing, record.room
     if supersedes is not None:
         old_wing, old_room = _find_replaced(db, record, supersedes)
@@ -416,8 +368,8 @@ def _insert(db: sqlite3.Connection, record: MemoryRecord, supersedes: int | None
 def _find_replaced(
     db: sqlite3.Connection, record: MemoryRecord, key: int
 ) -> tuple[str | None, str | None]:
-    """Return wing and room of the memory to replace; refuse what no night would take for that."""
-    # One of another user or wing looks like none.
+    """Return wing and room of the memory to replace; refuse one that a night would not accept."""
+    # A memory of another user or wing is reported as missing.
     sql = (
         "SELECT wing, room FROM memories WHERE id = ?1 AND user IS ?2 AND (?3 IS NULL OR wing = ?3)"
     )
@@ -432,18 +384,18 @@ def _find_replaced(
     return found
 
 
-# Forgetting: the rows, the words of them in the full-text table, and what the log still holds.
+# Forgetting: rows, their words in the full-text table, and pages in the log.
 
 
 def forget_rows(path: Path, ids: Sequence[int], *, wait_s: float = WAIT_S) -> int:
     """Delete memories so that no byte of them is left in the file; return how many there were.
 
-    Deleting again does what a kill left undone. StoreLockedError while others write or read all
-    the time, StoreError where the file cannot be written.
+    Call it again after a kill. StoreLockedError if others write or read all the time, StoreError
+    if the file cannot be written.
     """
     if not path.is_file():
         return 0
-    deleted = _in_turn(path, wait_s, lambda db: _delete(db, ids))
+    deleted = _write(path, wait_s, lambda db: _delete(db, ids))
     deadline = time.monotonic() + wait_s
     while not _empty_log(path):
         if time.monotonic() >= deadline:
@@ -465,7 +417,7 @@ def _delete(db: sqlite3.Connection, ids: Sequence[int]) -> int:
 
 
 def _empty_log(path: Path) -> bool:
-    """Write the log back and cut it; False where others are at work."""
+    """Truncate the write-ahead log; False if others use it."""
     try:
         with _lock, directory_lock(path.parent), closing(_open(path)) as db:
             (is_busy, *_) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -476,7 +428,7 @@ def _empty_log(path: Path) -> bool:
         raise StoreError(_describe(path, error)) from None
 
 
-# Memories that say nearly the same: pointed out, never refused.
+# Nearly equal memories are reported, never refused.
 
 SIMILAR_AT_LEAST = 0.6  # of all words that two texts have, those that both have
 _SIMILAR_AT_MOST = 3
@@ -485,7 +437,7 @@ _LOOK_S = 0.1  # longest look; a memory is on disk before it
 
 
 def _text_key(text: str) -> int:
-    """Return a key that texts share which differ in case, spaces and the last sign only.
+    """Return a key that ignores case, spaces and final punctuation.
 
     A number: the export scans every text of a row, and a digest may read like a token.
     """
@@ -499,7 +451,7 @@ def _plain(text: str) -> str:
 def _find_similar(
     path: Path, record: MemoryRecord, key: int, supersedes: int | None
 ) -> tuple[tuple[tuple[int, float, str], ...], tuple[str, ...]]:
-    """Return the nearest memories that a recall with the same user and wing may see, and faults."""
+    """Return the nearest memories in the same scope, and warnings."""
     until_s, rows, faults = time.perf_counter() + _LOOK_S, dict[int, str](), ()
     try:
         with _lock, closing(open_foreign(path, _LOOK_S)[0]) as db:

@@ -1,4 +1,4 @@
-"""Reading a MemPalace palace (Chroma's SQLite file) beside its live writer.
+"""Read a MemPalace palace (Chroma's SQLite file) while its writer runs.
 
 Chroma is never imported and its vectors, of a model of its own, are not read. Marked drawers never
 leave the database. Shape: chromadb 1.5 (sysdb 10, metadb 6, embeddings_queue 2).
@@ -42,7 +42,7 @@ KNOWN_MIGRATIONS: Mapping[str, int] = {"sysdb": 10, "metadb": 6, "embeddings_que
 # Drawers whose metadata are fetched at once; fewer bound memory when documents are huge.
 FETCHED_ROWS = 100
 NOTE_NEWER_SCHEMA = "newer_schema_version"
-# Chroma has taken writes in that it has not yet filed; it files them when it is opened next.
+# Writes that Chroma has queued; it applies them when it is opened next.
 NOTE_QUEUED = "drawers_in_queue"
 _REQUIRED = {
     "collections": ("id", "name"),
@@ -64,7 +64,7 @@ def is_palace(file: Path, tables: frozenset[str]) -> bool:
 class PalaceSource(PinnedFile):
     """A palace, pinned to one snapshot."""
 
-    def _look(self) -> None:
+    def _read_schema(self) -> None:
         tables = set(tables_of(self._db))
         for table, columns in _REQUIRED.items():
             held = self._columns_of(table)
@@ -111,7 +111,14 @@ class PalaceSource(PinnedFile):
 
     def rows(self) -> Iterator[RawRow]:
         """Yield the drawers by ascending id."""
-        for row_id, drawer_id, mark, metadata in self._drawers():
+        return self._rows("")
+
+    def rows_of(self, key: str) -> Iterator[RawRow]:
+        """Yield the drawers of an id, by the index."""
+        return self._rows("AND embedding_id = ?", key)
+
+    def _rows(self, where: str, *values: str) -> Iterator[RawRow]:
+        for row_id, drawer_id, mark, metadata in self._drawers((), where, *values):
             if mark is None:
                 yield drawer_row(row_id, drawer_id, metadata)
             else:
@@ -119,21 +126,23 @@ class PalaceSource(PinnedFile):
                 yield RawRow(f"row {row_id}", key, {}, withheld=mark)
 
     def told(self, noun: type[Told]) -> Iterator[Told]:
-        """Yield what the marks of consolidation and supersession say, each link once."""
-        seen: set[MemoryLink] = set()
-        for _, drawer_id, _, metadata in self._drawers(MARKS) if noun is MemoryLink else ():
-            for link in drawer_links(drawer_id, metadata) if isinstance(drawer_id, str) else ():
-                if link not in seen:
-                    seen.add(link)
-                    yield cast("Told", link)
+        """Yield the links of consolidated and superseded drawers, each once."""
+        drawers = self._drawers(MARKS) if noun is MemoryLink else ()
+        links = (
+            cast("Told", link)
+            for _, drawer_id, _, metadata in drawers
+            if isinstance(drawer_id, str)
+            for link in drawer_links(drawer_id, metadata)
+        )
+        yield from dict.fromkeys(links)
 
     def _drawers(
-        self, keys: Sequence[str] = ()
+        self, keys: Sequence[str], where: str = "", *values: str
     ) -> Iterator[tuple[int, object, str | None, Mapping[str, object]]]:
-        """Yield number, id, mark and, without one, metadata (under some keys), by ascending id."""
+        """Yield number, id, mark and, of unmarked drawers, metadata (of some keys) by id."""
         # The index on (segment_id, embedding_id) gives the order; rows of other collections and
         # texts are not touched.
-        pages = self._stream(self._page_sql(), self._segment)
+        pages = self._stream(self._page_sql(where), self._segment, *values)
         while page := list(islice(pages, FETCHED_ROWS)):
             metadata = self._metadata([row_id for row_id, _, mark in page if mark is None], keys)
             for row_id, drawer_id, mark in page:
@@ -144,20 +153,20 @@ class PalaceSource(PinnedFile):
     ) -> Mapping[int, Mapping[str, object]]:
         """Return all metadata of some drawers, or those under some keys."""
         found: defaultdict[int, dict[str, object]] = defaultdict(dict)
-        where = "WHERE id IN (SELECT value FROM json_each(?))"
+        where = "WHERE id IN (SELECT value FROM json_each(?1))"
         where += f" AND key IN ({_quoted(keys)})" if keys else ""
-        chosen = json.dumps(list(row_ids))
         names = ", ".join(self._values)
-        sql = f"SELECT id, key, {names} FROM embedding_metadata {where}"
-        for row_id, key, *typed in self._stream(sql, chosen):
-            found[row_id][str(key)] = self._value(typed)
-        if not self._has_arrays:
-            return found
-        sql = f"SELECT id, key, {names} FROM embedding_metadata_array {where} ORDER BY rowid"
-        for row_id, key, *typed in self._stream(sql, chosen):
-            items = found[row_id].setdefault(str(key), [])
-            if isinstance(items, list):
-                items.append(self._value(typed))
+        sql = f"SELECT id, key, 0, {names} FROM embedding_metadata {where}"
+        if self._has_arrays:
+            sql += (
+                f" UNION ALL SELECT id, key, rowid, {names} FROM embedding_metadata_array {where}"
+            )
+        for row_id, key, place, *typed in self._stream(f"{sql} ORDER BY 3", json.dumps([*row_ids])):
+            value, fields = self._value(typed), found[row_id]
+            if not place:
+                fields[str(key)] = value
+            elif isinstance(items := fields.setdefault(str(key), []), list):
+                items.append(value)
         return found
 
     def _value(self, typed: Sequence[object]) -> object:
@@ -181,7 +190,7 @@ class PalaceSource(PinnedFile):
         sql = f"SELECT count(*) FROM embeddings_queue WHERE {where}"
         return int(self._one(sql, last_seq, self._collection))
 
-    def _page_sql(self) -> str:
+    def _page_sql(self, where: str) -> str:
         """Return the query for number, id and mark of every drawer of a segment, by id."""
         flags, vaults = _quoted(FLAG_FIELDS), _quoted(VAULT_FIELDS)
         value = f"coalesce({', '.join(self._values)})"
@@ -201,7 +210,7 @@ class PalaceSource(PinnedFile):
         return (
             f"SELECT id, embedding_id, CASE WHEN {is_listed} THEN '{FLAGGED}' "
             f"ELSE (SELECT min({judged}) FROM ({marks}) v) END "
-            "FROM embeddings e WHERE segment_id = ? ORDER BY embedding_id"
+            f"FROM embeddings e WHERE segment_id = ? {where} ORDER BY embedding_id"
         )
 
 
@@ -231,14 +240,14 @@ def _find_collection(db: sqlite3.Connection, path: Path) -> str:
     return found[0][1]
 
 
-# What a drawer is as a memory, and what its marks say about others (docs/decisions/0020):
-# consolidated and superseded drawers stay memories, linked to what stands for them.
+# Drawers as memories, and the links in their metadata (docs/decisions/0020): consolidated and
+# superseded drawers stay memories, linked to their replacements.
 
 DOCUMENT_KEY = "chroma:document"  # where Chroma keeps a document among the metadata
 # Room and mode of the drawers by which the miner remembers files that held nothing.
 REGISTRY_ROOM = "_registry"
 REGISTRY_MODE = "registry"
-# Keys whose values name other drawers: the link that they tell, and whether this drawer points.
+# Keys whose values are ids of other drawers: link type, and whether this drawer is its start.
 _LINKS = {
     "consolidated_into": (PART_OF, True),
     "source_drawers": (PART_OF, False),
@@ -248,7 +257,7 @@ _LINKS = {
     "synapse_supersedes": (SUPERSEDES, True),
 }
 MARKS = tuple(_LINKS)
-# First the kind that the writer chose, then the hall that a file was sorted into.
+# The kind that the writer chose wins over the hall that a file was sorted into.
 _CATEGORY_KEYS = ("type", "hall")
 _CONSOLIDATION = "consolidated_summary"
 _TAG_KEYS = ("topic", "entities", "keywords")
@@ -281,14 +290,14 @@ def drawer_row(row_id: int, drawer_id: object, metadata: Metadata) -> RawRow:
 
 
 def drawer_links(drawer_id: str, metadata: Metadata) -> Iterator[MemoryLink]:
-    """Yield what a drawer's marks say: parts of summaries, and what replaces what."""
+    """Yield the links in a drawer's metadata: parts of summaries, replacements."""
     for key, (link_type, points) in _LINKS.items():
         for other in _ids(metadata.get(key)):
             ends = (drawer_id, other) if points else (other, drawer_id)
             yield MemoryLink(*ends, link_type, UNDATED_US, None)
 
 
-# Where a drawer's own time stands, by how it came in: `sweep` keeps that of each message, `convos`
+# Keys of a drawer's own time, by how it came in: `sweep` keeps that of each message, `convos`
 # that of the last message of a whole file (of a file without times the time of mining), `projects`
 # and `extract` a day out of the file's name, front matter, body or time of change; a diary its day.
 _OWN_TIMES = ("timestamp", "authored_at", "content_date", "date")
@@ -313,7 +322,7 @@ def _written_at(metadata: Metadata) -> object:
     return changed_at or filed
 
 
-_OF_BODY = ("body", "unknown", None)  # before 3.10 it was not said where a day came from
+_OF_BODY = ("body", "unknown", None)  # before 3.10 there was no source of a day
 
 
 def _is_later(stamp: str, other: str | None) -> bool:

@@ -1,6 +1,6 @@
-"""Reading a claude-memory PostgreSQL database beside its live server.
+"""Read a claude-memory PostgreSQL database in one read-only transaction.
 
-One read-only transaction from the first look to `close`; marked texts never leave the server.
+Rows come by COPY; the texts of marked rows never leave the server.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Collection, Generator, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from decimal import Decimal
+from itertools import islice
 from typing import TYPE_CHECKING, Any, LiteralString, NamedTuple, cast
 
 from noctuary.core.errors import ConfigError, SourceError, SourceFormatError
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 KIND = "claude-memory-postgres"
 
-# Where a PostgreSQL source is, checked by libpq, and what of that may be shown: no password.
+# The address of a PostgreSQL source, parsed by libpq; its password is never shown.
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +83,8 @@ def read_address(source: str | DatabaseName, environ: Mapping[str, str] | None =
     return Address(named.conninfo, named.display, secrets)
 
 
-# Connections to a claude-memory database: pinned, read-only, bounded in time, silent about rows.
-# The server's `statement_timeout` ends slow statements, the client's limit silent servers. Poolers
-# (PgBouncer) refuse start parameters and prepared statements: there are none.
+# Connections: pinned, read-only, bounded in time, no row in a message. Poolers (PgBouncer) refuse
+# start parameters and prepared statements: there are none.
 
 _CONNECTION = {
     "application_name": "noctuary",  # what the server's administrator sees in pg_stat_activity
@@ -94,12 +93,12 @@ _CONNECTION = {
     "keepalives_count": 3,
 }
 _LOST = ("08", "57P01", "57P02", "57P03", "57P05", "25P03")
-_TIMED_OUT = ("57014", "55P03")  # query_canceled by a limit, lock_not_available
+_TIMED_OUT = ("57014", "55P03")  # query_canceled by the server's own limit, lock_not_available
 _DENIED = "42501"
 
 
 def connect(address: Address, connect_s: int = 10, **options: Any) -> psycopg.Connection[Any]:
-    """Connect; what the address says itself goes before what is asked for here."""
+    """Connect; options in the address take precedence over those given here."""
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
 
@@ -119,17 +118,18 @@ class Limits(NamedTuple):
     """How long to wait."""
 
     connect_s: int = 10  # For a connection, unless the address says; libpq takes at least 2
-    statement_ms: int = 300_000  # For one statement
-    grace_ms: int = 5_000  # After `statement_ms`: the server's own limit says why, a cut does not
+    statement_ms: int = 300_000  # For the answer to a statement, and for each BATCH_ROWS of a COPY
 
 
 NIGHTLY = Limits()
+BATCH_ROWS = 100  # of a COPY, held at once
+_GRACE_S = 1.0  # longer than the server waits for a lock
 
 Values = Mapping[str, object] | None
 
 
 class Pinned:
-    """One read-only transaction of one state, for one thread; errors quote no row or address."""
+    """One read-only transaction, for one thread; errors quote no row and no address."""
 
     def __init__(self, address: Address, limits: Limits = NIGHTLY) -> None:
         self.display = address.display
@@ -142,30 +142,33 @@ class Pinned:
             raise
 
     def rows(self, statement: str, values: Values = None) -> list[tuple[Any, ...]]:
-        """Run a statement of this project's own and return all its rows."""
+        """Run a statement and return all its rows."""
         with self._guarded():
             return self._db.execute(cast("LiteralString", statement), values).fetchall()
 
     def one(self, statement: str, values: Values = None) -> Any:
-        """Return the only value of a statement; as `rows`."""
+        """Return the only value of a statement."""
         return self.rows(statement, values)[0][0]
 
-    def stream(self, statement: str, values: Values = None) -> Iterator[tuple[Any, ...]]:
-        """Yield rows by a cursor of the server, PAGE_ROWS at a time; not for contents."""
-        with self._guarded():
-            cursor = self._db.cursor(f"noctuary_{os.urandom(8).hex()}")
-            cursor.execute(cast("LiteralString", statement), values)
-        try:
+    def copy(
+        self, query: str, types: list[str], values: Values = None
+    ) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a query by COPY; nothing else runs on the connection meanwhile."""
+        with ExitStack() as opened:
+            with self._guarded():
+                # A savepoint: whoever stops reading cancels the COPY, and nothing but it.
+                opened.enter_context(self._db.transaction())
+                cursor = opened.enter_context(self._db.cursor())
+                statement = cast("LiteralString", f"COPY ({query}) TO STDOUT")
+                copy = opened.enter_context(cursor.copy(statement, values))
+                copy.set_types(types)
+            rows = copy.rows()
             while True:
                 with self._guarded():
-                    batch = cursor.fetchmany(PAGE_ROWS)
+                    batch = list(islice(rows, BATCH_ROWS))
                 if not batch:
                     return
                 yield from batch
-        finally:
-            # A transaction that failed has closed it already.
-            with suppress(Exception):
-                cursor.close()
 
     def close(self) -> None:
         """End the transaction and the connection; safe to call twice."""
@@ -178,12 +181,13 @@ class Pinned:
         self._db.read_only = True
         encoding = self._db.info.parameter_status("server_encoding")
         settings = {
-            "statement_timeout": f"{self._limits.statement_ms}ms",
+            # A limit on statements would end a COPY whose reader takes its time.
+            "statement_timeout": "0",
+            "lock_timeout": f"{self._limits.statement_ms}ms",
             # Text of a database without an encoding is bytes; every other the server converts.
             "client_encoding": "SQL_ASCII" if encoding == "SQL_ASCII" else "UTF8",
             "TimeZone": "UTC",
             "DateStyle": "ISO, YMD",
-            # It stays open while nothing is asked.
             "idle_in_transaction_session_timeout": "30min",
         }
         # One statement, and the first: `now()` is the moment before the state was pinned.
@@ -192,6 +196,7 @@ class Pinned:
 
     @contextmanager
     def _guarded(self) -> Generator[None]:
+        """Cut the connection when the time is over; re-raise psycopg errors as SourceError."""
         import psycopg
 
         is_over = threading.Event()
@@ -202,8 +207,8 @@ class Pinned:
             with suppress(Exception), socket.socket(fileno=os.dup(self._db.fileno())) as way:
                 way.shutdown(socket.SHUT_RDWR)
 
-        # libpq alone would wait for ever.
-        timer = threading.Timer((self._limits.statement_ms + self._limits.grace_ms) / 1000, cut)
+        # libpq alone would wait for ever. The server's own limit on locks is heard before.
+        timer = threading.Timer(self._limits.statement_ms / 1000 + _GRACE_S, cut)
         timer.daemon = True
         timer.start()
         try:
@@ -214,7 +219,7 @@ class Pinned:
             timer.cancel()
 
     def _failed(self, error: psycopg.Error, *, is_late: bool) -> SourceError:
-        """Return what may be said of an error: the message of one may quote a row."""
+        """Return an error as one that quotes no row."""
         code = error.sqlstate or ""
         if is_late or code in _TIMED_OUT:
             return SourceError(
@@ -257,25 +262,25 @@ _KNOWN_COLUMNS = {*REQUIRED_COLUMNS, "user_id", "deleted_at", *FLAG_FIELDS, *VAU
 
 
 class Reader(NamedTuple):
-    """What is read of one database, by whom."""
+    """What may be read of one database, and by whom."""
 
     version: str  # The migration that it has seen last, "001" and later
     columns: Mapping[str, str]  # Of `memories`: name to type, as `format_type` has it
     tables: frozenset[str]  # Of the others: those that are there and may be read
     notes: tuple[str, ...]  # Oddities, by name (docs/formats.md)
     user: str | None  # Whose rows, and those shared with them; None reads everyone's
-    has_users: bool  # Every row is somebody's; else the one user is nobody in particular
+    has_users: bool  # Every row has an owner; else there is one user, without a name
 
     @property
     def scope_name(self) -> str:
-        """Return by which rule rows are given to users; rows differ when it does."""
+        """Return the name of the rule that assigns rows to users."""
         if self.user is not None:
             return f"user:{self.user}"
         return "several" if self.has_users else "single"
 
 
 def make_reader(pinned: Pinned, user: str) -> Reader:
-    """Return what is read of a database of any migration from 001 on; "" reads everyone's rows."""
+    """Read schema and rights of a database, migration 001 or later; user "" reads all rows."""
     columns = _read_columns(pinned)
     found = pinned.rows(
         "SELECT name, has_table_privilege(to_regclass(name), 'SELECT') "
@@ -300,7 +305,7 @@ def make_reader(pinned: Pinned, user: str) -> Reader:
 
 
 def _read_columns(pinned: Pinned) -> dict[str, str]:
-    """Return the columns of `memories` with their types, or say what cannot be read."""
+    """Return the columns of `memories` with their types; raise if one cannot be read."""
     # Pages of ascending ids lose nothing where ids are distinct and never NULL.
     found = pinned.rows(
         "SELECT attname::text, format_type(atttypid, atttypmod), "
@@ -336,7 +341,7 @@ def _read_columns(pinned: Pinned) -> dict[str, str]:
 
 
 def _knows_users(pinned: Pinned, reader: Reader) -> bool:
-    """Say whether several people use the store: somebody is named, or something is shared."""
+    """Tell whether several people use the store: a user is named, or something is shared."""
     if "user_id" not in reader.columns:
         return False
     # A table of shares that cannot be read may hold one.
@@ -353,17 +358,17 @@ def _knows_users(pinned: Pinned, reader: Reader) -> bool:
 
 
 def _text(value: object) -> str:
-    """Return a text; bytes of a database without an encoding are read as far as they go."""
+    """Return a text; undecodable bytes are replaced."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return "" if value is None else str(value)
 
 
-# Whose a row of a claude-memory database is, and who else may read it.
+# The owner of a row, and who else may read it.
 
 
 def user_sql(reader: Reader, table: str = "m") -> str:
-    """Return an expression for whose a row of `memories` is; NULL where it is nobody's."""
+    """Return an expression for the owner of a row of `memories`; NULL without one."""
     if not reader.has_users or "user_id" not in reader.columns:
         return "NULL::text"
     # A row without a name is the server's own user's: never everyone's.
@@ -386,7 +391,7 @@ def visible_sql(reader: Reader, table: str = "m") -> str:
 
 
 def shares_sql(reader: Reader) -> str:
-    """Return a query for who may read which row besides its owner; "" where nothing is shared."""
+    """Return a query for memory id and user of each share; "" if nothing can be shared."""
     condition = "true" if reader.user is None else "s.shared_with = %(user)s"
     found = [
         f"SELECT m.id::text AS memory_id, s.shared_with FROM {share} s JOIN {MEMORIES} m ON {rule} "
@@ -397,7 +402,7 @@ def shares_sql(reader: Reader) -> str:
 
 
 def _share_conditions(reader: Reader, table: str) -> dict[str, str]:
-    """Return by table of shares, as `s`, when one is about a row."""
+    """Return the join condition of each table of shares, aliased `s`."""
     may_read = "s.permission IN ('read', 'write')"
     tags = f"unnest(string_to_array({table}.tags::text, ','))"
     rules = {
@@ -411,13 +416,10 @@ def _share_conditions(reader: Reader, table: str) -> dict[str, str]:
     return {name: rule for name, rule in rules.items() if has_owners and name in reader.tables}
 
 
-# Rows of `memories` in pages, the text of marked ones left out. Expressions are made of this
-# module's constants and of columns that it knows; values are always sent apart.
+# Rows of `memories`. Expressions are made of constants and of known columns; values are sent apart.
 
 # A row with more text is not fetched; the store's own limit is 1,400 characters
 MAX_ROW_BYTES = 16 * 2**20
-PAGE_ROWS = 1_000  # rows of a page: more saves statements, fewer memory
-PAGE_BYTES = 32 * 2**20  # of texts, at which a page ends early: likewise
 _TEXTS = ("content", "category", "tags", "expanded_keywords")
 _MOMENTS = ("created_at", "updated_at", "deleted_at")
 
@@ -439,60 +441,37 @@ def mark_sql(columns: Collection[str], table: str = "m") -> str:
     return f"CASE {' '.join(cases)} END" if cases else "NULL::text"
 
 
-def field_names(reader: Reader) -> tuple[str, ...]:
-    """Return the columns whose values a row has, in order; those of marks are never among them."""
-    moments = [name for name in _MOMENTS if name in reader.columns]
-    return ("id", *_TEXTS, "importance", *moments, "user_id")
-
-
-def read_pages(pinned: Pinned, reader: Reader, since_us: int | None = None) -> Iterator[RawRow]:
-    """Yield rows by ascending id, PAGE_ROWS and about PAGE_BYTES of which are held at most.
+def read_rows(
+    pinned: Pinned, reader: Reader, condition: str = "true", **values: object
+) -> Iterator[RawRow]:
+    """Yield the rows that the reader may see, by ascending id.
 
     Fields are text, float, None, or bytes where text is not in any encoding; moments are ISO 8601.
-    A row that is too large is never fetched: the server knows its length. With `since_us`, only
-    those with updated_at >= it; NULL is none.
+    Of a marked row, or one that is too large, no text is sent.
     """
     lengths = " + ".join(f"coalesce(octet_length(m.{name}::text), 0)" for name in _TEXTS)
-    where = visible_sql(reader)
-    if since_us is not None and reader.columns["updated_at"].startswith("timestamp"):
-        where += " AND m.updated_at >= 'epoch'::timestamptz + %(since)s * interval '1 microsecond'"
-    sized = pinned.stream(
-        f"SELECT m.id, {mark_sql(reader.columns)}, {lengths} FROM {MEMORIES} m WHERE {where} "
-        "ORDER BY m.id",
-        {"user": reader.user, "since": since_us},
+    moments = [name for name in _MOMENTS if name in reader.columns]
+    names = (*_TEXTS, "importance", *moments, "user_id")
+    kinds = ["text[]" if reader.columns.get(n, "").endswith("[]") else "text" for n in names]
+    shown = [
+        f"CASE WHEN s.mark IS NULL AND s.size <= {MAX_ROW_BYTES} THEN "
+        f"({user_sql(reader) if name == 'user_id' else f'm.{name}'})::{kind} END"
+        for name, kind in zip(names, kinds, strict=True)
+    ]
+    query = (
+        f"SELECT m.id, s.mark, s.size, {', '.join(shown)} FROM {MEMORIES} m CROSS JOIN LATERAL "
+        f"(SELECT {mark_sql(reader.columns)} AS mark, {lengths} AS size) s "
+        f"WHERE {visible_sql(reader)} AND {condition} ORDER BY m.id"
     )
-    page, sent = list[tuple[int, Any, int]](), 0
-    for key, mark, size in sized:
-        page.append((int(key), mark, size))
-        sent += size if mark is None and size <= MAX_ROW_BYTES else 0
-        if len(page) >= PAGE_ROWS or sent >= PAGE_BYTES:
-            yield from _read_page(pinned, reader, page)
-            page, sent = [], 0
-    yield from _read_page(pinned, reader, page)
-
-
-def _read_page(
-    pinned: Pinned, reader: Reader, page: Sequence[tuple[int, Any, int]]
-) -> Iterator[RawRow]:
-    shown = {
-        name: f"m.{name}::text" if name in _MOMENTS else f"m.{name}" for name in field_names(reader)
-    }
-    shown["user_id"] = user_sql(reader)
-    sql = (
-        f"SELECT {', '.join(shown.values())} FROM {MEMORIES} m "
-        "WHERE m.id = ANY(%(keys)s::bigint[]) ORDER BY m.id"
-    )
-    keys = [key for key, mark, size in page if mark is None and size <= MAX_ROW_BYTES]
-    found = {int(row[0]): row for row in pinned.rows(sql, {"keys": keys})} if keys else {}
-    for key, mark, size in page:
+    found = pinned.copy(query, ["int8", "text", "int8", *kinds], {"user": reader.user, **values})
+    for key, mark, size, *said in found:
         if mark is not None:
             yield memory_row(key, _text(mark), {})
         elif size > MAX_ROW_BYTES:
             detail = f"row: {size} bytes of text, not fetched"
             yield RawRow(f"id {key}", key, {}, QuarantineReason.CONTENT_TOO_LARGE, detail)
         else:
-            values = zip(shown, found[key], strict=True)
-            fields = {name: _value(name, value) for name, value in values}
+            fields = {n: _value(n, value) for n, value in zip(names, said, strict=True)}
             yield memory_row(key, None, {**fields, "id": key})
 
 
@@ -500,10 +479,12 @@ def _value(name: str, value: Any) -> object:
     if isinstance(value, bytes):
         with suppress(UnicodeDecodeError):
             value = value.decode("utf-8")
-    if isinstance(value, Decimal):
-        return float(value)
-    if isinstance(value, str) and name in _MOMENTS and value.endswith("+00"):
+    if not isinstance(value, str):
+        return value
+    if name in _MOMENTS and value.endswith("+00"):
         return f"{value[:10]}T{value[11:]}:00"
+    with suppress(ValueError):
+        return float(value) if name == "importance" else value
     return value
 
 
@@ -550,25 +531,32 @@ class PostgresSource(Source):
 
     def rows(self) -> Iterator[RawRow]:
         """Yield the rows by ascending id."""
-        return read_pages(self._pinned, self._reader)
+        return read_rows(self._pinned, self._reader)
+
+    def rows_of(self, key: str) -> Iterator[RawRow]:
+        """Yield the row of an id, by the primary key."""
+        return read_rows(self._pinned, self._reader, "m.id = %(key)s::bigint", key=key)
 
     def changed_since(self, since_us: int) -> Iterator[RawRow]:
         """Yield the rows with updated_at >= since_us by id, tombstones included; NULL is none."""
-        return read_pages(self._pinned, self._reader, since_us)
+        if not self._reader.columns["updated_at"].startswith("timestamp"):
+            return self.rows()
+        condition = "m.updated_at >= 'epoch'::timestamptz + %(since)s * interval '1 microsecond'"
+        return read_rows(self._pinned, self._reader, condition, since=since_us)
 
     def close(self) -> None:
         """End the transaction and the connection."""
         self._pinned.close()
 
     def told(self, noun: type[Told]) -> Iterator[Told]:
-        """Yield what the store says about rows that may be seen; concepts are everybody's."""
+        """Yield the relations between rows that may be seen; concepts are everybody's."""
         tables, sql = self._queries()[noun]
         if sql and self._reader.tables.issuperset(tables):
-            for row in self._pinned.stream(sql, {"user": self._reader.user}):
+            for row in self._pinned.rows(sql, {"user": self._reader.user}):
                 yield noun(*map(_plain, row))
 
     def _queries(self) -> dict[type[Any], tuple[set[str], str]]:
-        """Return by noun the tables without which nothing is said, and a query of its columns."""
+        """Return the tables and the query of each kind of relation."""
         reader, shares = self._reader, shares_sql(self._reader)
         own = "true" if reader.user is None else "l.user_id = %(user)s"
 
@@ -615,9 +603,9 @@ def _plain(value: Any) -> Any:
     return _text(value) if isinstance(value, bytes) else value
 
 
-# What changes once there may be something new to read: newest id, newest time, counters.
+# The change marker: newest id, newest time, counters.
 
-# What a sensor waits for a database: a look that takes longer is one that failed.
+# How long a sensor waits for a database.
 _SENSOR = Limits(connect_s=5, statement_ms=10_000)
 
 _NEWEST = "SELECT max(id), max(updated_at)::text FROM memories"
@@ -628,7 +616,7 @@ WHERE relname = ANY(%(tables)s) ORDER BY schemaname, relname
 
 
 def look_at_database(source: DatabaseName) -> list[list[Any]]:
-    """Return newest id, newest time, and what PostgreSQL counts of the tables that a night reads.
+    """Return newest id, newest time, and PostgreSQL's write counters of the tables that are read.
 
     The counters tell of deleted rows, about a second late; a crash of the server resets them.
     """

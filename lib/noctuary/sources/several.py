@@ -1,4 +1,4 @@
-"""Several stores as one source: the table [sources] of a configuration file, and the own store."""
+"""Several stores as one source: those of the table [sources], and the own store."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from noctuary.core.errors import ConfigError, NoctuaryError, SourceError, SourceMissingError
+from noctuary.core.errors import ConfigError, SourceError
 from noctuary.core.files import hash_text
-from noctuary.core.settings import Settings, SourceSettings
+from noctuary.core.settings import Settings
 from noctuary.core.store import (
     OWN_FILE,
     SourceName,
     expand_user,
     find_home,
     name_source,
-    path_of,
 )
 from noctuary.core.types import SEVERAL
 from noctuary.sources.source import (
@@ -31,14 +30,12 @@ from noctuary.sources.source import (
     Source,
     SourceIdentity,
     Told,
-    is_several,
-    open_source,
 )
 from noctuary.sources.sqlite import KIND
 
 OWN = "own"  # its name among several
 TRANSCRIPTS = "transcripts:"
-"""Begins the path of a folder of transcripts: one that is emptied by now looks like none."""
+"""Prefix of a folder of transcripts, which may be empty by now."""
 EVERY = "*"  # as a part of a path: every folder there, each a store of its own
 
 
@@ -67,7 +64,7 @@ def read_members(file: Path) -> dict[str, Member]:
 
 
 def expand_member(name: str, said: str, folder: Path) -> Iterator[tuple[str, Member]]:
-    """Yield the stores that a line of [sources] names: one, or one for each folder that * is."""
+    """Yield the stores of a line of [sources]: one, or one for each folder that * matches."""
     path = said.removeprefix(TRANSCRIPTS)
     source = name_source(path)
     if not isinstance(source, Path):
@@ -93,71 +90,48 @@ def expand_member(name: str, said: str, folder: Path) -> Iterator[tuple[str, Mem
 
 
 class SeveralSources(Source):
-    """The rows of several stores, each id behind the name of its store: `own:12`.
+    """The rows of several stores, each id after the name of its store: `own:12`."""
 
-    All are read or none: one that cannot be opened is a SourceError that names it, because a night
-    without it would lose its memories. Transcripts are no part of it: a night keeps their turns.
-    """
-
-    def __init__(self, file: Path, settings: SourceSettings | None = None) -> None:
-        self._file = file.absolute()
-        self._members: dict[str, Source] = {}
-        # Without a row yet, but known: what is remembered later is found at once.
-        self._facts: dict[str, dict[str, int | str]] = {}
-        with ExitStack() as opened:
-            for name, member in read_members(file).items():
-                if member.is_transcripts:
-                    continue
-                if (source := self._open(name, member.source, settings)) is not None:
-                    self._members[name] = opened.enter_context(source)
-            self._opened = opened.pop_all()
-
-    def _open(
-        self, name: str, source: SourceName, settings: SourceSettings | None
-    ) -> Source | None:
-        """Open a store; None where there may be nothing yet."""
-        if name == OWN and not path_of(source).exists():
-            self._facts[name] = {"kind": KIND, "location": str(source), "rows": 0}
-            return None
-        try:
-            if is_several(source):
-                raise SourceError(f"{source} lists sources itself; list them here.")
-            return open_source(source, settings)
-        except (NoctuaryError, OSError) as error:
-            if isinstance(error, SourceMissingError) and "/" in name:
-                return None  # one of many folders
-            raise SourceError(
-                f"the source {name!r} of {self._file} cannot be read: {error} Nothing was "
-                f"published, and the last snapshot keeps serving. Repair it, or take its line out "
-                f"of [sources]: then the next snapshot is without its memories."
-            ) from None
+    def __init__(self, file: Path, stores: Mapping[str, Source | Path], opened: ExitStack) -> None:
+        """Take stores by name, which `opened` closes; the path of one that does not exist yet."""
+        self._file, self._stores, self._opened = file.absolute(), stores, opened
+        self._members = {n: s for n, s in stores.items() if isinstance(s, Source)}
 
     def identity(self) -> SourceIdentity:
-        """Return what the file is, and what each store is; a mark says how many rows there are."""
+        """Return the file's path, and kind, location, rows and last id of each store."""
         known = {name: source.identity() for name, source in self._members.items()}
-        facts = dict(self._facts)
+        facts: dict[str, Mapping[str, int | str]] = {
+            # Recall finds there what is remembered before the next night.
+            name: {"kind": KIND, "location": str(path), "rows": 0}
+            for name, path in self._stores.items()
+            if isinstance(path, Path)
+        }
         for name, one in known.items():
-            told = {n: one.marker[n] for n in ("rows", "last_id") if n in one.marker}
+            last = {n: one.marker[n] for n in ("last_id",) if n in one.marker}
             rows = self._members[name].count()
-            facts[name] = {"kind": one.kind, "location": one.location, **told, "rows": rows}
+            facts[name] = {"kind": one.kind, "location": one.location, "rows": rows, **last}
         notes = tuple(dict.fromkeys(note for one in known.values() for note in one.notes))
+        members = dict(sorted(facts.items()))
         marker = {"rows": self.count()}
-        identity = SourceIdentity(SEVERAL, str(self._file), "1", "str", marker, notes)
-        return replace(identity, members=dict(sorted(facts.items())))
+        return SourceIdentity(SEVERAL, str(self._file), "1", "str", marker, notes, members)
 
     def count(self) -> int:
-        """Return the number of rows of all."""
+        """Return the number of rows of all stores."""
         return sum(source.count() for source in self._members.values())
 
     def rows(self) -> Iterator[RawRow]:
-        """Yield the rows store by store, in the order of their names; inside in the store's own."""
+        """Yield the rows store by store, sorted by name; within a store in its own order."""
         for name, source in self._members.items():
-            for row in source.rows():
-                key = None if row.key is None else f"{name}:{row.key}"
-                yield replace(row, locator=f"{name}: {row.locator}", key=key)
+            yield from (_prefixed(row, name) for row in source.rows())
+
+    def rows_of(self, key: str) -> Iterator[RawRow]:
+        """Yield the rows of one id from the store that its prefix names."""
+        name, _, own = key.partition(":")
+        if name in self._members:
+            yield from (_prefixed(row, name) for row in self._members[name].rows_of(own))
 
     def told(self, noun: type[Told]) -> Iterator[Told]:
-        """Yield what each store says, with the ids of its memories as they are here."""
+        """Yield the relations of each store, with prefixed ids."""
         for name, source in self._members.items():
             for said in source.told(noun):
                 yield cast("Told", said._replace(**_renamed(said, name)))
@@ -167,8 +141,13 @@ class SeveralSources(Source):
         self._opened.close()
 
 
+def _prefixed(row: RawRow, name: str) -> RawRow:
+    key = None if row.key is None else f"{name}:{row.key}"
+    return replace(row, locator=f"{name}: {row.locator}", key=key)
+
+
 def _renamed(said: Any, name: str) -> Mapping[str, Any]:
-    """Return the fields of what a store says that hold ids of memories."""
+    """Return the fields of a relation that hold memory ids, prefixed."""
     match said:
         case MemoryLink():
             return {"from_id": f"{name}:{said.from_id}", "to_id": f"{name}:{said.to_id}"}

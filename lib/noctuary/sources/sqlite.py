@@ -1,4 +1,4 @@
-"""Reading a claude-memory SQLite store beside its live writer."""
+"""Read a claude-memory SQLite store while its writer runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from noctuary.sources.source import (
 )
 from noctuary.text.flags import MARKS, rows_sql
 
-# A SQLite file of somebody else, opened read-only beside its live writer and pinned to one state.
+# A foreign SQLite file, opened read-only and pinned to one state while its writer runs.
 
 # How long to wait for a writer that locks the whole file; the stores' own clients wait as long
 BUSY_TIMEOUT_MS = 30_000
@@ -35,13 +35,13 @@ class PinnedFile(Source):
 
     def __init__(self, path: Path) -> None:
         self._path = path.absolute()
-        with self._telling():
+        with self._translate_errors():
             self._db = self._connect()
             try:
                 self._db.execute("BEGIN DEFERRED")
                 # The first read takes the snapshot.
                 self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-                self._look()
+                self._read_schema()
             except BaseException:
                 self.close()
                 raise
@@ -51,32 +51,32 @@ class PinnedFile(Source):
         self._db.close()
 
     def _connect(self) -> sqlite3.Connection:
-        # Before it is opened: where no lock protects, what is written from now on must be seen.
+        # Taken before it is opened: without locks, a write from now on must be noticed.
         stamp = self._size() if self._path.exists() else None
         # A pipeline may open the source in one thread and read it in another.
         db, is_unlocked = open_foreign(self._path, BUSY_TIMEOUT_MS / 1000, check_same_thread=False)
         self._stamp = stamp if is_unlocked else None
         return db
 
-    def _look(self) -> None:
-        """Find out what the pinned state looks like; raise if it is not what is expected."""
+    def _read_schema(self) -> None:
+        """Read the schema of the pinned state; raise if it is not the expected store."""
 
     @contextmanager
-    def _telling(self) -> Generator[None]:
-        """Say what an error of SQLite means; its own text may quote the row that it failed on."""
+    def _translate_errors(self) -> Generator[None]:
+        """Re-raise sqlite3 errors as SourceError, without row contents."""
         try:
             yield
         except sqlite3.Error as error:
-            raise self._damaged(error) from None
+            raise self._describe(error) from None
 
     def _one(self, sql: str, *values: Any) -> Any:
         """Return the first value of the first row."""
-        with self._telling():
+        with self._translate_errors():
             return self._db.execute(sql, values).fetchone()[0]
 
     def _stream(self, sql: str, *values: Any) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a statement, and look at the end whether the file is still the same."""
-        with self._telling():
+        """Yield the rows of a statement; SourceError if an unlocked file changed meanwhile."""
+        with self._translate_errors():
             yield from self._db.execute(sql, values)
         if self._stamp is not None and self._stamp != self._size():
             raise SourceError(
@@ -85,14 +85,14 @@ class PinnedFile(Source):
             )
 
     def _columns_of(self, table: str) -> list[str]:
-        """Return the columns of a table of this name, none where there is no such table."""
+        """Return the column names of a table, [] if there is none."""
         return [str(row[1]) for row in self._db.execute(f"PRAGMA table_info({table})")]
 
     def _size(self) -> dict[str, int | str]:
         stat = self._path.stat()
         return {"size_bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
 
-    def _damaged(self, error: sqlite3.Error) -> NoctuaryError:
+    def _describe(self, error: sqlite3.Error) -> NoctuaryError:
         fault, name = name_fault(error)
         if fault == "locked":
             return SourceError(
@@ -131,7 +131,7 @@ KNOWN_USER_VERSION = 2
 class SqliteSource(PinnedFile):
     """A claude-memory store, pinned to one snapshot."""
 
-    def _look(self) -> None:
+    def _read_schema(self) -> None:
         tables, info = tables_of(self._db), self._db.execute("PRAGMA table_info(memories)")
         found = [(str(row[1]), str(row[2]).upper(), bool(row[5])) for row in info]
         self._columns = [name for name, _, _ in found]
@@ -144,7 +144,7 @@ class SqliteSource(PinnedFile):
                 f"{self._path} is a SQLite database but not a claude-memory store: expected a "
                 f"table 'memories' with the columns {', '.join(REQUIRED_COLUMNS)}; found the "
                 f"tables {', '.join(tables) or '(none)'}{lacks}. Point noctuary at the memory.db "
-                f"of claude-memory, or export the store as JSON lines.{_other(tables)}"
+                f"of claude-memory, or export the store as JSON lines.{_name_other_tool(tables)}"
             )
         keys = [f"{name} {kind}" for name, kind, is_key in found if is_key]
         if keys != ["id INTEGER"]:
@@ -173,11 +173,18 @@ class SqliteSource(PinnedFile):
 
     def rows(self) -> Iterator[RawRow]:
         """Yield the rows by ascending id."""
-        for key, mark, *values in self._stream(rows_sql(self._columns, self._names)):
-            yield memory_row(key, mark, dict(zip(self._names, values, strict=True)))
+        return self._select("")
+
+    def rows_of(self, key: str) -> Iterator[RawRow]:
+        """Yield the row of an id, by the primary key."""
+        return self._select("WHERE id = ?", key)
+
+    def _select(self, where: str, *values: str) -> Iterator[RawRow]:
+        for key, mark, *found in self._stream(rows_sql(self._columns, self._names, where), *values):
+            yield memory_row(key, mark, dict(zip(self._names, found, strict=True)))
 
     def told(self, noun: type[Told]) -> Iterator[Told]:
-        """Yield the links between memories, which the own store has."""
+        """Yield the links between memories, which the own store keeps."""
         ends, is_link = ("src_id", "dst_id", "link_type"), noun is MemoryLink
         if not is_link or not set(ends).issubset(self._columns_of("memory_links")):
             return
@@ -191,14 +198,14 @@ class SqliteSource(PinnedFile):
             yield cast("Told", link)
 
 
-# Databases of others that noctuary knows not to read, by a table of theirs.
+# Databases of other tools that cannot be read, by the name of one of their tables.
 UNREADABLE_TABLES = {
     "history": "mem0's history, which does not say whose a memory is: save what get_all() returns",
     "points": "a local Qdrant collection, which is pickled: save what mem0's get_all() returns",
 }
 
 
-def _other(tables: Iterable[str]) -> str:
+def _name_other_tool(tables: Iterable[str]) -> str:
     said = next((UNREADABLE_TABLES[name] for name in tables if name in UNREADABLE_TABLES), "")
     return f" It looks like {said}." if said else ""
 
@@ -210,7 +217,7 @@ def tables_of(db: sqlite3.Connection) -> list[str]:
 
 
 def tables_in(file: Path) -> frozenset[str]:
-    """Return the names of all tables of a SQLite file; none where it cannot be read."""
+    """Return the table names of a SQLite file; empty if it cannot be read."""
     with suppress(sqlite3.Error), closing(open_foreign(file, WAIT_S)[0]) as db:
         return frozenset(tables_of(db))
     return frozenset()

@@ -99,10 +99,12 @@ def chars_per_token(text: str) -> float:
 
 def estimate_tokens(text: str) -> int:
     """Return ceil(UTF-16 length / characters per token); 0 for an empty text, else at least 1."""
-    if text.isascii():
-        return math.ceil(len(text) / CHARS_PER_TOKEN_DEFAULT)
-    units = len(text.encode("utf-16-le", "surrogatepass")) // 2
-    return math.ceil(units / chars_per_token(text))
+    return math.ceil(utf16_units(text) / chars_per_token(text))
+
+
+def utf16_units(text: str) -> int:
+    """Return how many UTF-16 units a text has: two for each character beyond the first 65,536."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 # What a terminal obeys and nobody sees, shown as marks. A memory may come from anybody: its escape

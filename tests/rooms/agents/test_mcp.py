@@ -66,7 +66,6 @@ def test_the_server_says_what_it_is_and_what_it_offers(owned_store: Store, mode:
             assert (hints.idempotent_hint, hints.open_world_hint) == (name != "remember", False)
             assert tool.title
             assert tool.description
-            assert (tool.output_schema or {})["additionalProperties"] is False
             assert not {"user", "store", "scope"} & set(tool.input_schema["properties"])
         asked = tools["recall"].input_schema["properties"]
         assert set(asked) == {"query", "k", "wing", "room", "category", "as_of", "explain"}
@@ -718,8 +717,8 @@ def test_counts_are_those_of_a_store_with_nothing_else_in_it(
     view = View(owned_store.root, user=user, wing=wing)
     found = read_state(view)
     if not visible:
-        assert set(found.counts.values()) == {0}
-        assert [w.code for w in found.warnings if w.code == "nothing_visible"]
+        assert set(found["counts"].values()) == {0}
+        assert [w["code"] for w in found["warnings"] if w["code"] == "nothing_visible"]
         return
     root = home / "alone"
     alone = new_store(root, encoder=write_encoder(root / "encoders"))
@@ -727,10 +726,10 @@ def test_counts_are_those_of_a_store_with_nothing_else_in_it(
         renumber([r for o, u in OWNERS.items() if o in visible for r in owned(o, u, f"{o}wing")])
     )
     expected = read_state(View(root, user=user, wing=wing))
-    assert found.wings == expected.wings
+    assert found["wings"] == expected["wings"]
     # Which concepts there are is decided by the whole corpus; here only which of them show.
-    assert found.counts == {**expected.counts, "concepts": concepts_held(view)}
-    assert found.counts["memories"] == 9 * len(visible)
+    assert found["counts"] == {**expected["counts"], "concepts": concepts_held(view)}
+    assert found["counts"]["memories"] == 9 * len(visible)
 
 
 def concepts_held(view: View) -> int:
@@ -792,7 +791,7 @@ def test_why_and_context_say_what_their_commands_say(owned_store: Store) -> None
         returned = await call(client, "why", query="spare key", id=found["memories"][1]["id"], k=2)
         assert (returned["stage"], returned["facts"]["place"]) == ("returned", 2)
         assert sum(s["delta"] for s in returned["steps"]) == pytest.approx(
-            found["memories"][1]["score"], abs=1e-5
+            found["memories"][1]["final_score"], abs=1e-5
         )
         lost = await call(client, "why", query="spare key", id=105, k=1)
         assert lost["stage"] in ("below_limit", "not_found")
@@ -820,7 +819,7 @@ def test_every_tool_and_resource_answers_in_both_eras(owned_store: Store, mode: 
         assert item["content"] == first["content"]
         turn = await call(client, "get", id=105)
         cluster = await read(client, cluster_uri(turn["summarized_by"]))
-        assert [m["id"] for m in cluster["memories"]] == [104, 105, 106, 107]
+        assert [m["id"] for m in cluster["sources"]] == [104, 105, 106, 107]
         concept = await read(client, concept_uri("Atlas migration"))
         assert concept == await call(client, "related", concept="Atlas migration")
         assert (await call(client, "status"))["counts"]["memories"] == 18

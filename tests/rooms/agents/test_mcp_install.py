@@ -110,41 +110,37 @@ def test_agents_are_found_by_what_they_keep_and_where_variables_say(
 
 
 COMMENTED = """{
-\t// my servers, "quoted"
-\t"servers": {
-\t\t"one": { "command": "x", "args": ["//", "a,}"] }, // the first
-\t\t/* none */
-\t}, "inputs": [],
+\t// my servers
+\t"servers": {"one": {"command": "x"}},
 }
 """
-ADDED = """,
-\t\t"noctuary": {
-\t\t\t"type": "stdio",
-\t\t\t"command": "/n/noctuary",
-\t\t\t"args": [
-\t\t\t\t"mcp"
-\t\t\t]
-\t\t}"""
 
 
-def test_comments_and_every_other_byte_stay(user: Path) -> None:
+def test_json_with_comments_is_not_touched_and_the_rest_keeps_order_and_indentation(
+    user: Path,
+) -> None:
     place = find_place("vscode", "user", user)
     place.path.parent.mkdir(parents=True)
     place.path.write_text(COMMENTED, encoding="utf-8")
-    install_server(place, ["/n/noctuary", "mcp"], home=user / "n")
+    with pytest.raises(HookInstallError, match="JSON has no comments"):
+        install_server(place, WORDS, home=user / "n")
+    assert place.path.read_text(encoding="utf-8") == COMMENTED
+    plain = '{\n\t"servers": {\n\t\t"one": {\n\t\t\t"command": "x"\n\t\t}\n\t},\n\t"inputs": 1\n}\n'
+    place.path.write_text(plain, encoding="utf-8")
+    install_server(place, WORDS, home=user / "n")
     edited = place.path.read_text(encoding="utf-8")
-    assert edited.replace(ADDED, "") == COMMENTED
+    assert edited.startswith(plain[: plain.index("\n\t},")] + ",\n\t\t")
+    assert edited.endswith('\n\t},\n\t"inputs": 1\n}\n')
     # What its owner adds stays, also when the entry is renewed, and when it goes.
-    mine = edited.replace('"inputs": []', '"inputs": [1]').replace(
+    mine = edited.replace('"inputs": 1', '"inputs": 2').replace(
         '"type": "stdio",', '"type": "stdio", "dev": {},'
     )
     place.path.write_text(mine, encoding="utf-8")
     install_server(place, ["/m/noctuary", "mcp"], home=user / "n")
-    renewed = place.path.read_text(encoding="utf-8")
-    assert '"dev": {}' in renewed
-    assert "/m/noctuary" in renewed
+    own = read(place)["servers"][NAME]
+    assert (own["dev"], own["command"]) == ({}, "/m/noctuary")
     uninstall_server(place, home=user / "n")
-    assert place.path.read_text(encoding="utf-8") == COMMENTED.replace("[]", "[1]")
+    assert place.path.read_text(encoding="utf-8") == plain.replace(": 1", ": 2")
 
 
 MINE = '# top\r\nmodel = "o"\r\n\r\n[mcp_servers.b]\r\ncommand = "x"\r\nat = 2026-01-01'
@@ -211,6 +207,33 @@ def test_a_comment_of_the_owner_s_stays_wherever_it_stands(
     assert tomllib.loads(found).get("mcp_servers") is None
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'a = """\n[mcp_servers.noctuary]\n"""\n',
+        '[mcp_servers."noctuary"] # mine\ncommand="/old/noctuary"\nargs=["mcp"]\n[tui]\n',
+        "mcp_servers.noctuary = {command='noctuary', args=['mcp']}\nm = 1 # one\n",
+    ],
+    ids=["text-like-a-table", "quoted", "inline"],
+)
+def test_toml_in_any_spelling_is_edited_or_refused_whole(user: Path, text: str) -> None:
+    place = find_place("codex", "user", user)
+    place.path.parent.mkdir()
+    place.path.write_text(text)
+    before = tomllib.loads(text)
+    install_server(place, WORDS, home=user / "n")
+    assert read(place)["mcp_servers"][NAME] == STDIO
+    receipts_path(user / "n", SERVER_RECEIPTS).unlink()
+    try:
+        uninstall_server(place, home=user / "n")
+    except HookInstallError:
+        assert read(place)["mcp_servers"][NAME] == STDIO
+        return
+    before.pop("mcp_servers", None)
+    assert read(place) == before
+    assert [c for c in ("# mine", "# one") if c in text and c not in place.path.read_text()] == []
+
+
 ELSE = {"command": "docker", "args": ["run", "noctuary", "mcp"]}
 
 
@@ -226,9 +249,7 @@ ELSE = {"command": "docker", "args": ["run", "noctuary", "mcp"]}
         ("cursor", json.dumps({"mcpServers": {NAME: "x"}}), "did not write"),
         ("codex", "model = ", "not valid TOML"),
         ("codex", "mcp_servers = {}", "cannot edit"),
-        ("codex", f'a = """\n[mcp_servers.{NAME}]\n"""', "cannot edit"),
         ("codex", f"[mcp_servers.{NAME}]\nargs = [\n['mcp']]\ncommand='noctuary'", "did not write"),
-        ("codex", f'[mcp_servers."{NAME}"]\ncommand="noctuary"\nargs=["mcp"]', "cannot edit"),
         ("codex", "mcp_servers = 1", "holds no object"),
     ],
 )
@@ -254,7 +275,7 @@ def test_links_are_followed_and_a_dry_run_writes_nothing(user: Path) -> None:
     real.chmod(0o640)
     place.path.symlink_to(real)
     dry = install_server(place, WORDS, home=user / "n", dry_run=True)
-    assert '+{"theme": "x", "mcpServers": {' in dry.diff
+    assert '+  "mcpServers": {' in dry.diff
     assert (real.read_text(), (user / "n").exists()) == ('{"theme": "x"}', False)
     install_server(place, WORDS, home=user / "n")
     assert place.path.is_symlink()
@@ -282,8 +303,10 @@ def test_any_settings_come_back_byte_by_byte(
         if forgot:  # without a receipt the entry is cut out of what is there now
             receipts_path(home, SERVER_RECEIPTS).unlink()
         assert uninstall_server(place, home=home).action == "removed"
-        if not forgot or servers == "mine":
+        if not forgot:
             assert place.path.read_bytes() == raw
+        elif servers == "mine":
+            assert json.loads(place.path.read_bytes()) == json.loads(raw)
         else:
             rest = {name: held for name, held in before.items() if name != key}
             assert json.loads(place.path.read_bytes()) == rest

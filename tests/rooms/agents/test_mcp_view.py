@@ -19,7 +19,6 @@ from noctuary.agents.mcp_view import (
     UnknownItemError,
     View,
     cluster_uri,
-    concept_uri,
     item_uri,
     joined_with,
     plain,
@@ -41,33 +40,34 @@ from tests.support.views import archive
 
 
 def ids(found: Iterable[Any]) -> list[Any]:
-    return [m.id for m in found]
+    return [m["id"] for m in found]
 
 
 def test_a_recall_is_the_recall_of_noctuary(owned_store: Store) -> None:
     view = View(owned_store.root, user="ana")
     for query in ("spare key", "Atlas migration", "flight"):
-        mine, _ = recall_in_view(view, query, 5, wing="zanawing")
-        theirs = recall(query, 5, user="ana", wing="zanawing", store=owned_store.root)
-        assert mine.memories, query
-        expected = [(m.id, round(m.final_score, 6), m.content) for m in theirs.memories]
-        assert [(m.id, m.score, m.content) for m in mine.memories] == expected
-        assert (mine.snapshot_id, mine.explanation) == (theirs.snapshot_id, None)
-        assert all(m.steps is None and m.legs is None for m in mine.memories)
-    explained, _ = recall_in_view(view, "spare key", 3, explain=True)
-    assert explained.explanation is not None
-    assert set(explained.explanation) == {"profile_used", "pipeline", "phase_timing_ms"}
-    for found in explained.memories:
-        assert found.steps
-        assert found.legs
-        assert sum(s.delta for s in found.steps) == pytest.approx(found.score, abs=1e-5)
+        mine = recall_in_view(view, query, 5, wing="zanawing")
+        theirs = recall(query, 5, user="ana", wing="zanawing", store=owned_store.root).to_json()
+        assert mine["memories"], query
+        for one, other in zip(mine["memories"], theirs["memories"], strict=True):
+            del other["legs"]
+            assert one == {**other, "uri": item_uri(one["id"]), "truncated": None}
+        assert mine["snapshot_id"] == theirs["snapshot_id"]
+        assert "profile" not in mine
+        assert "pipeline" not in mine
+    explained = recall_in_view(view, "spare key", 3, explain=True)
+    assert {"profile_used", "pipeline", "phase_timing_ms"} <= explained.keys()
+    for found in explained["memories"]:
+        assert found["legs"]
+        total = sum(event["delta"] for event in found["score_events"])
+        assert total == pytest.approx(found["final_score"], abs=1e-5)
 
 
 def test_filters_of_a_recall_are_filters(owned_store: Store) -> None:
     view = View(owned_store.root, user="ana")
 
     def found(**how: Any) -> set[Any]:
-        return set(ids(recall_in_view(view, "key Atlas", 50, **how)[0].memories))
+        return set(ids(recall_in_view(view, "key Atlas", 50, **how)["memories"]))
 
     assert found(room="zanaroom") == {101, 102, 103}
     assert found(category="zanykind") == {119}
@@ -81,7 +81,7 @@ def test_filters_of_a_recall_are_filters(owned_store: Store) -> None:
 
 def test_an_unknown_facet_is_a_warning_with_near_ones_that_may_be_seen(owned_store: Store) -> None:
     def said(view: View, **how: Any) -> dict[str, str]:
-        return {w.code: w.message for w in recall_in_view(view, "key", **how)[0].warnings}
+        return {w["code"]: w["message"] for w in recall_in_view(view, "key", **how)["warnings"]}
 
     view = View(owned_store.root, user="ana")
     assert said(view, wing="zanawin") == {
@@ -98,33 +98,34 @@ def test_long_contents_are_cut_in_a_recall_and_whole_in_get(home: Path) -> None:
     fits = "key " + "x" * (MAX_CONTENT_CHARS - 4)
     store.publish(renumber([memory(whole), memory(fits)]))
     view = View(store.root)
-    answer, _ = recall_in_view(view, "key")
-    found = {m.id: m for m in answer.memories}
-    assert found[101].content == whole[:MAX_CONTENT_CHARS]
-    assert found[101].truncated is True
-    assert (found[102].content, found[102].truncated) == (fits, None)
+    found = {m["id"]: m for m in recall_in_view(view, "key")["memories"]}
+    assert (found[101]["content"], found[101]["truncated"]) == (whole[:MAX_CONTENT_CHARS], True)
+    assert (found[102]["content"], found[102]["truncated"]) == (fits, None)
     with view.open() as seen:
-        assert read_item(seen, "101").content == whole
+        assert read_item(seen, "101")["content"] == whole
 
 
 def test_get_returns_every_memory_with_what_it_is(owned_store: Store) -> None:
     with View(owned_store.root, user="ana").open() as seen:
-        item = read_item(seen, "102")
-        assert (item.id, item.uri, item.kind) == (102, item_uri(102), "memory")
-        assert (item.user, item.wing, item.room) == ("ana", "zanawing", "zanaroom")
-        assert (item.superseded_by, item.supersedes) == (103, None)
-        assert read_item(seen, "103").supersedes == [102]
-        assert read_item(seen, "101").superseded_by is None, "its successor is ben's"
-        assert item.created_at == "2026-01-04T00:00:00+00:00"
-        assert item.concepts is not None
-        assert set(item.concepts) >= {"Atlas migration", "Nina", "atlas"}
-        turn = read_item(seen, "105")
-        assert turn.session_id == "zanasession"
-        assert turn.summarized_by is not None
-        summary = read_item(seen, turn.summarized_by)
-        assert (summary.kind, summary.uri) == ("summary", cluster_uri(turn.summarized_by))
-        assert summary.sources == [104, 105, 106, 107]
-        assert read_item(seen, "109").summarized_by is None, "the last turns are kept as they are"
+
+        def item(item_id: str) -> dict[str, Any]:
+            return plain(read_item(seen, item_id))
+
+        one = item("102")
+        assert (one["id"], one["uri"], one["kind"]) == (102, item_uri(102), "memory")
+        assert (one["user"], one["wing"], one["room"]) == ("ana", "zanawing", "zanaroom")
+        assert one["superseded_by"] == 103
+        assert "supersedes" not in one
+        assert item("103")["supersedes"] == [102]
+        assert "superseded_by" not in item("101"), "its successor is ben's"
+        assert one["created_at"] == "2026-01-04T00:00:00+00:00"
+        assert set(one["concepts"]) >= {"Atlas migration", "Nina", "atlas"}
+        turn = item("105")
+        assert turn["session_id"] == "zanasession"
+        summary = item(turn["summarized_by"])
+        assert (summary["kind"], summary["uri"]) == ("summary", cluster_uri(summary["id"]))
+        assert summary["sources"] == [104, 105, 106, 107]
+        assert "summarized_by" not in item("109"), "the last turns are kept as they are"
 
 
 def test_an_unknown_id_is_a_sentence(owned_store: Store) -> None:
@@ -141,26 +142,25 @@ def test_an_unknown_id_is_a_sentence(owned_store: Store) -> None:
 def test_an_archived_memory_says_what_stands_for_it(owned_store: Store) -> None:
     archive(Recaller.open(owned_store.root), {"102": "103"})
     with View(owned_store.root, user="ana").open() as seen:
-        assert read_item(seen, "102").archived_behind == 103
-        assert read_item(seen, "103").archived_behind is None
+        assert read_item(seen, "102")["archived_behind"] == 103
+        assert read_item(seen, "103")["archived_behind"] is None
 
 
 def test_a_cluster_is_its_summary_and_all_its_turns(owned_store: Store) -> None:
     with View(owned_store.root, user="ana").open() as seen:
-        summary_id = read_item(seen, "105").summarized_by
-        assert summary_id is not None
+        summary_id = read_item(seen, "105")["summarized_by"]
         found = read_cluster(seen, summary_id)
-        same = expand(summary_id, user="ana", store=str(owned_store.root))
-        assert (found.summary, found.id) == (same.text, summary_id)
-        told = [(m.id, m.content) for m in found.memories]
-        assert told == [(s.id, s.content) for s in same.sources]
-        assert found.session_id == "zanasession"
-        assert read_cluster(seen, found.cluster_id) == found, "by the cluster's own id as well"
+        same = expand(summary_id, user="ana", store=str(owned_store.root)).to_json()
+        assert {name: found[name] for name in same if name != "parents"} == {
+            name: value for name, value in same.items() if name != "parents"
+        }
+        assert found["session_id"] == "zanasession"
+        assert read_cluster(seen, found["cluster_id"]) == found, "by the cluster's own id as well"
         with pytest.raises(UnknownItemError):
             read_cluster(seen, "101")
         answer = relate(seen, summary_id, None, 50)
-        assert ids(answer.memories) == [104, 105, 106, 107]
-        assert {m.relation for m in answer.memories} == {"summarizes"}
+        assert ids(answer["memories"]) == [104, 105, 106, 107]
+        assert {m["relation"] for m in answer["memories"]} == {"summarizes"}
 
 
 def naive_neighbours(seen: Seen, position: int) -> set[int]:
@@ -183,26 +183,29 @@ def test_related_is_every_step_from_or_to_a_memory(owned_store: Store, user: str
             (item,) = reader.public_ids([position]).values()
             answer = relate(seen, str(item), None, 50)
             expected = naive_neighbours(seen, position)
-            replaced = {m.id for m in answer.memories if m.relation.startswith("supersede")}
+            replaced = {
+                m["id"] for m in answer["memories"] if m["relation"].startswith("supersede")
+            }
             others = reader.public_ids(sorted(expected)).values()
-            assert set(ids(answer.memories)) == set(others) | replaced
-            assert answer.totals["memories"] == len(answer.memories)
-            assert len(set(ids(answer.memories))) == len(answer.memories)
-            weights = [m.weight for m in answer.memories if m.weight and m.id not in replaced]
+            assert set(ids(answer["memories"])) == set(others) | replaced
+            assert answer["totals"]["memories"] == len(answer["memories"])
+            assert len(set(ids(answer["memories"]))) == len(answer["memories"])
+            weights = [
+                m["weight"] for m in answer["memories"] if m["weight"] and m["id"] not in replaced
+            ]
             assert weights == sorted(weights, reverse=True)
 
 
 def test_related_says_how_and_over_what(owned_store: Store) -> None:
     with View(owned_store.root, user="ana").open() as seen:
+        first = relate(seen, "102", None, 50)["memories"][0]
+        assert (first["id"], first["relation"], first["direction"]) == (103, "superseded_by", "out")
+        assert relate(seen, "103", None, 50)["memories"][0]["relation"] == "supersedes"
+        turn = {m["id"]: m for m in relate(seen, "105", None, 50)["memories"]}
+        assert turn[106]["relation"] in ("next_turn", "previous_turn")
         answer = relate(seen, "102", None, 50)
-        first = answer.memories[0]
-        assert (first.id, first.relation, first.direction) == (103, "superseded_by", "out")
-        assert relate(seen, "103", None, 50).memories[0].relation == "supersedes"
-        turn = {m.id: m for m in relate(seen, "105", None, 50).memories}
-        assert turn[106].relation in ("next_turn", "previous_turn")
-        assert {c.name for c in answer.concepts} >= {"Atlas migration", "Nina"}
-        assert answer.concepts[0].uri == concept_uri(answer.concepts[0].name)
-        over = {m.concept for m in answer.memories if m.relation.startswith("mentions")}
+        assert {c["name"] for c in answer["neighbours"]} >= {"Atlas migration", "Nina"}
+        over = {m["concept"] for m in answer["memories"] if m["relation"].startswith("mentions")}
         assert over & {"atlas", "Atlas", "Atlas migration", "Nina"}
 
 
@@ -210,10 +213,10 @@ def test_lists_are_cut_and_totals_are_not(owned_store: Store) -> None:
     with View(owned_store.root, user="ana").open() as seen:
         for about in (("102", None), (None, "atlas")):
             whole, cut = relate(seen, *about, limit=50), relate(seen, *about, limit=1)
-            assert cut.totals == whole.totals
-            assert cut.memories == whole.memories[:1]
-            assert cut.concepts == whole.concepts[:1]
-            assert whole.totals["memories"] > 1
+            assert cut["totals"] == whole["totals"]
+            assert cut["memories"] == whole["memories"][:1]
+            assert cut["neighbours"] == whole["neighbours"][:1]
+            assert whole["totals"]["memories"] > 1
         for about in ((None, None), ("101", "atlas")):
             with pytest.raises(AskedWronglyError, match="either"):
                 relate(seen, *about, 5)
@@ -226,9 +229,9 @@ def test_a_concept_is_found_by_any_of_its_spellings(owned_store: Store) -> None:
     with View(owned_store.root, user="ana").open() as seen:
         answers = [relate(seen, None, name, 50) for name in ("atlas", "ATLAS", " Atlas ")]
         assert answers[0] == answers[1] == answers[2]
-        assert answers[0].kind == "concept"
+        assert "atlas" in answers[0]["concept"]["name"].lower()
         # Six memories of ana and of nobody hold it; ben's three do not count.
-        assert answers[0].totals["memories"] == 6
+        assert answers[0]["totals"]["memories"] == 6
         with pytest.raises(UnknownItemError, match=r"'atlsa'; near: .*[Aa]tlas"):
             relate(seen, None, "atlsa", 5)
         with pytest.raises(UnknownItemError, match="no concept here"):
@@ -238,12 +241,12 @@ def test_a_concept_is_found_by_any_of_its_spellings(owned_store: Store) -> None:
 def test_a_summary_of_which_one_turn_is_hidden_does_not_exist(owned_store: Store) -> None:
     """No night summarises across users or wings; if one did, this would still keep them apart."""
     with View(owned_store.root, user="ana").open() as seen:
-        summary_id = read_item(seen, "105").summarized_by
+        summary_id = read_item(seen, "105")["summarized_by"]
         assert summary_id is not None
         allowed = seen.allowed.copy()
         allowed[seen.find("107")] = False
         partly = seen._replace(allowed=allowed)
-        assert read_item(partly, "105").summarized_by is None
+        assert read_item(partly, "105")["summarized_by"] is None
         assert partly.position_of(summary_id) is None
         for read in (read_item, read_cluster):
             with pytest.raises(UnknownItemError):
@@ -274,23 +277,25 @@ def test_the_first_store_that_is_found_stays_the_store_and_a_guess_is_said(
     guessed = View()
     assert guessed.store() == other.root, "which published last"
     assert view.store() == plain_store.root
-    assert [w.code for w in read_state(guessed).warnings] == ["store_guessed"]
-    answer, _ = recall_in_view(guessed, "key")
-    assert [w.code for w in answer.warnings if w.code == "store_guessed"] == ["store_guessed"]
-    assert [w.code for w in read_state(View("newer")).warnings] == []
+    assert [w["code"] for w in read_state(guessed)["warnings"]] == ["store_guessed"]
+    answer = recall_in_view(guessed, "key")
+    assert [w["code"] for w in answer["warnings"] if w["code"] == "store_guessed"] == [
+        "store_guessed"
+    ]
+    assert [w["code"] for w in read_state(View("newer"))["warnings"]] == []
 
 
 def test_a_store_that_comes_later_is_found_then(home: Path) -> None:
     view = View()
     with pytest.raises(SnapshotMissingError, match="noctuary nightly"):
         view.store()
-    assert read_state(view).warnings[0].code == "no_snapshot"
-    answer, _ = recall_in_view(view, "key")
-    assert (answer.memories, [w.code for w in answer.warnings]) == ([], ["no_snapshot"])
+    assert read_state(view)["warnings"][0]["code"] == "no_snapshot"
+    answer = recall_in_view(view, "key")
+    assert (answer["memories"], [w["code"] for w in answer["warnings"]]) == ([], ["no_snapshot"])
     new_store(home / "late").publish(household())
-    assert read_state(view).counts["memories"] == 12, "two of the fourteen belong to users"
-    answer, _ = recall_in_view(view, "key")
-    assert answer.memories
+    assert read_state(view)["counts"]["memories"] == 12, "two of the fourteen belong to users"
+    answer = recall_in_view(view, "key")
+    assert answer["memories"]
 
 
 def test_a_new_snapshot_answers_and_the_old_one_s_files_are_closed(plain_store: Store) -> None:
@@ -330,9 +335,9 @@ def test_an_unreadable_snapshot_is_a_warning_or_a_sentence(plain_store: Store) -
     (snapshot / layout.ROWS_FILE).write_bytes(b"")
     with pytest.raises(StoreError), view.open():
         pass
-    assert [w.code for w in read_state(view).warnings] == ["no_snapshot"]
-    answer, _ = recall_in_view(view, "key", room="hall")
-    assert [w.code for w in answer.warnings] == ["no_snapshot"]
+    assert [w["code"] for w in read_state(view)["warnings"]] == ["no_snapshot"]
+    answer = recall_in_view(view, "key", room="hall")
+    assert [w["code"] for w in answer["warnings"]] == ["no_snapshot"]
 
 
 def test_a_call_may_narrow_and_never_widen() -> None:
@@ -345,10 +350,10 @@ def test_a_call_may_narrow_and_never_widen() -> None:
 
 def test_state_names_the_night_and_the_encoder(dense_store: Store) -> None:
     found = read_state(View(dense_store.root, user="ana"))
-    assert found.encoder is not None
-    assert found.last_night_hours is not None
-    assert found.last_night_hours < 1
-    assert found.user == "ana"
-    assert found.warnings == []
+    assert found["encoder"] is not None
+    assert found["last_night_hours"] is not None
+    assert found["last_night_hours"] < 1
+    assert found["user"] == "ana"
+    assert found["warnings"] == []
     os.utime(dense_store.paths.last_night, (1, 1))
-    assert [w.code for w in read_state(View(dense_store.root)).warnings] == ["stale_snapshot"]
+    assert [w["code"] for w in read_state(View(dense_store.root))["warnings"]] == ["stale_snapshot"]

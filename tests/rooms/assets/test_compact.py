@@ -5,27 +5,24 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 
 from noctuary.compact import summaries as cluster_task
 from noctuary.compact.clusters import GIANT_TURN_CHARS, ClusterText, iter_clusters
 from noctuary.compact.summaries import (
-    BatchResult,
     ClusterSources,
     Summary,
     iter_summaries,
-    result_key,
+    summary_key,
     summary_kind,
 )
-from noctuary.compact.summarizers import EXTRACTIVE, ExtractiveSummarizer
+from noctuary.compact.summarizers import EXTRACTIVE
 from noctuary.core.files import remove_tree
 from noctuary.core.settings import CompactionSettings, Settings
 from noctuary.core.store import StorePaths
@@ -43,10 +40,9 @@ from noctuary_assets.compact import (
 )
 from noctuary_assets.index import embed_memories
 from noctuary_assets.ingest import export_memories
-from noctuary_assets.night import ATTEMPTS, CLUSTERS, CONTENT, SHARDS, SUMMARIES, Night
-from noctuary_assets.pack import _summary_vectors  # pyright: ignore[reportPrivateUsage]
+from noctuary_assets.night import CLUSTERS, CONTENT, SHARDS, SUMMARIES, Night
 from tests.support.clusters import write_summaries
-from tests.support.summary_server import SummaryServer
+from tests.support.fake_server import FakeServer
 from tests.support.turns import word_vectors
 
 DIMENSION = 32
@@ -151,7 +147,6 @@ def test_a_second_night_reads_and_embeds_nothing_again(nights: Nights) -> None:
     night, before, first = nights.run()
     seen = nights.encoder.seen.copy()
     assert first.notes["summaries_made"] == first.rows
-    assert first.notes["texts_embedded"] > 0
     _, clusters, again = nights.run()
     assert (clusters.reused, again.reused) == (True, True)
     assert nights.encoder.seen == seen
@@ -206,28 +201,14 @@ def test_only_what_is_certainly_used_again_is_not_read(
 
     monkeypatch.setattr(cluster_task, "iter_cluster_texts", noted)
     nights.write(30)
-    night, _, first = nights.run()
+    night, _, _ = nights.run()
     clusters = {c.cluster_id: c for c in iter_clusters(night.work(CLUSTERS))}
     lost, *others = clusters
-    assert kept_summaries(night).forget([result_key(clusters[lost])]) == 1
+    assert kept_summaries(night).forget([summary_key(clusters[lost])]) == 1
     night.work(SUMMARIES).unlink()
     _, _, second = nights.run()
     assert skipped == [set(), set(others)]
     assert second.notes["summaries_made"] == 1
-
-    class Reader(ExtractiveSummarizer):
-        """Is shown what came before."""
-
-        uses_context = True
-
-    monkeypatch.setattr(compact, "open_summarizer", lambda _: Reader())  # pyright: ignore[reportUnknownLambdaType]
-    made: list[int] = []
-    for _ in range(2):
-        night.work(SUMMARIES).unlink()
-        made.append(nights.run()[2].notes["summaries_made"])
-    assert skipped[2:] == [set(), set()]
-    assert 0 < made[0] < first.rows, "those that open a session are shown nothing, as before"
-    assert made[1] == 0
 
 
 class Export:
@@ -236,7 +217,7 @@ class Export:
     seen: list[str]
 
     @classmethod
-    def open(cls, directory: Path, threads: int) -> type[Export]:
+    def open(cls, directory: Path, threads: int = 1) -> type[Export]:
         assert threads > 0
         return cls
 
@@ -247,9 +228,15 @@ class Export:
 
 
 class MemoryExport(Export):
-    """The same for the memories' own texts."""
+    """The same for the memories' own texts, and for what this process embeds."""
 
     seen: list[str]
+
+    @classmethod
+    def iter_document_batches(
+        cls, texts: list[str]
+    ) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
+        yield list(range(len(texts))), cls.encode_documents(texts)
 
 
 def backend(tag: str) -> Callable[..., Backend]:
@@ -270,7 +257,7 @@ def kept_nights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nights:
 
 
 def tables(night: Night) -> list[bytes]:
-    return [night.work(name).read_bytes() for name in (CLUSTERS, SUMMARIES, ATTEMPTS)]
+    return [night.work(name).read_bytes() for name in (CLUSTERS, SUMMARIES)]
 
 
 def kept_summaries(night: Night) -> ContentStore:
@@ -299,16 +286,6 @@ def test_the_tables_are_those_made_in_this_process(
     assert tables(night) == tables(expected)
     assert (first.facts, first.notes) == (here.facts, here.notes)
     assert first.notes["summaries_made"] == first.rows
-
-
-def test_what_the_pack_and_the_gate_need_is_not_embedded_again(kept_nights: Nights) -> None:
-    kept_nights.write(30)
-    night, _, _ = kept_nights.run()
-    judged = sorted({s.text for s in summaries_of(night).values()} & set(Export.seen))
-    assert judged
-    kept_nights.encoder.seen.clear()
-    assert np.array_equal(_summary_vectors(night, judged), word_vectors(judged, DIMENSION))
-    assert not kept_nights.encoder.seen
 
 
 def test_only_new_and_damaged_summaries_are_made_again_to_the_same_bytes(
@@ -347,12 +324,12 @@ def test_only_new_and_damaged_summaries_are_made_again_to_the_same_bytes(
 
 
 def test_a_killed_night_goes_on(kept_nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
-    def cut_off(batch: BatchResult) -> None:
+    def cut_off(path: Path) -> None:
         raise KeyboardInterrupt
 
     kept_nights.write(30)
     with monkeypatch.context() as patch:
-        patch.setattr(compact, "write_tables", lambda *paths: nullcontext(cut_off))  # pyright: ignore[reportUnknownLambdaType]
+        patch.setattr(cluster_task, "write_summaries", cut_off)
         with pytest.raises(KeyboardInterrupt):
             kept_nights.run()
     embedded = len(Export.seen)
@@ -393,9 +370,8 @@ def asked(nights: Nights, url: str, **more: Any) -> tuple[dict[str, Summary], di
         cluster_size=8, summarizer="llm", llm_url=url, llm_model="m", **more
     )
     night, _, result = nights.run()
-    outcomes = pq.read_table(night.work(ATTEMPTS))["outcome"].to_pylist()
     found = {s.session_id: s for s in summaries_of(night).values()}
-    return found, {**result.facts, **result.notes, "outcomes": sorted(outcomes)}
+    return found, {**result.facts, **result.notes}
 
 
 @pytest.fixture
@@ -410,8 +386,7 @@ def test_a_night_without_its_endpoint_goes_through_and_the_next_asks(diary: Nigh
     found, told = asked(diary, NOBODY)
     assert {(s.status, s.method) for s in found.values()} == {("accepted", "extractive")}
     assert told["by_fallback"] == {"named_user": 1, "unavailable": 1}
-    assert told["outcomes"] == ["named_user", "unavailable"]
-    with SummaryServer() as server:
+    with FakeServer() as server:
         found, told = asked(diary, server.url)
         assert found["open"].method == "llm"
         assert told["by_fallback"] == {"named_user": 1}

@@ -49,10 +49,9 @@ from noctuary_assets.graph import (
 from noctuary_assets.index import MEMORY_VECTORS
 from noctuary_assets.ingest import export_memories, read_told
 from noctuary_assets.night import CONTENT, GRAPH, GRAPH_STATE, MEMORIES, VECTORS, Night
+from tests.support.fake_server import FakeServer, Fault
 from tests.support.graph_objects import to_graph
-from tests.support.model_server import Fault
 from tests.support.store import memory, renumber
-from tests.support.triple_server import TripleServer
 
 DIM = 16
 FINGERPRINT = EncoderFingerprint("m", "0" * 64, DIM, "mean", True, "", "", 64)
@@ -328,8 +327,8 @@ RECORDS = renumber(
 
 
 @pytest.fixture
-def server() -> Iterator[TripleServer]:
-    with TripleServer() as running:
+def server() -> Iterator[FakeServer]:
+    with FakeServer() as running:
         yield running
 
 
@@ -338,7 +337,7 @@ def night_of(tmp_path: Path, **graph: str) -> Night:
     return Night(StorePaths(tmp_path), tmp_path, Settings.load(environ=environ))
 
 
-def llm_night(tmp_path: Path, server: TripleServer, **graph: str) -> Night:
+def llm_night(tmp_path: Path, server: FakeServer, **graph: str) -> Night:
     return night_of(tmp_path, extractor="llm", llm_url=server.url, llm_model="m", **graph)
 
 
@@ -360,7 +359,7 @@ def test_without_a_model_nothing_is_asked_and_nothing_written(tmp_path: Path) ->
 
 
 def test_statements_are_added_and_named_users_and_secrets_never_leave_the_machine(
-    tmp_path: Path, server: TripleServer
+    tmp_path: Path, server: FakeServer
 ) -> None:
     night, base = llm_night(tmp_path, server), [Extraction(e.found) for e in rules(RECORDS)]
     found = extend(night, RECORDS, base)
@@ -382,7 +381,7 @@ def test_statements_are_added_and_named_users_and_secrets_never_leave_the_machin
     assert store.prune(live_triples(night_of(tmp_path).settings.graph, RECORDS)) == 2
 
 
-def test_named_users_may_be_shown_secrets_never(tmp_path: Path, server: TripleServer) -> None:
+def test_named_users_may_be_shown_secrets_never(tmp_path: Path, server: FakeServer) -> None:
     night = llm_night(tmp_path, server, include_named_users="true")
     found = extend(night, RECORDS, [Extraction(())] * 5)
     assert [len(e.stated) for e in found.extractions] == [1, 1, 0, 1, 1]
@@ -391,14 +390,14 @@ def test_named_users_may_be_shown_secrets_never(tmp_path: Path, server: TripleSe
     assert llm_inputs(night.settings.graph) != llm_inputs(plain.settings.graph)
 
 
-def test_the_stage_depends_on_the_model_alone(tmp_path: Path, server: TripleServer) -> None:
+def test_the_stage_depends_on_the_model_alone(tmp_path: Path, server: FakeServer) -> None:
     inputs = llm_inputs(llm_night(tmp_path, server).settings.graph)
     moved = {"extractor": "llm", "llm_url": "http://elsewhere/v1"}
     assert llm_inputs(night_of(tmp_path, **moved, llm_model="m").settings.graph) == inputs
     assert llm_inputs(night_of(tmp_path, **moved, llm_model="other").settings.graph) != inputs
 
 
-def test_redactions_stay_and_long_texts_are_counted(tmp_path: Path, server: TripleServer) -> None:
+def test_redactions_stay_and_long_texts_are_counted(tmp_path: Path, server: FakeServer) -> None:
     long = "Ann works at Acme0. " + "x" * MAX_MEMORY_CHARS
     records = renumber([memory("Bea [REDACTED] canary-8842"), memory(long)])
     found = extend(llm_night(tmp_path, server), records, rules(records))
@@ -407,7 +406,7 @@ def test_redactions_stay_and_long_texts_are_counted(tmp_path: Path, server: Trip
     assert (found.facts["answered"], found.facts["unanswered"]) == (1, 0)
 
 
-def test_a_dead_endpoint_leaves_rules_and_a_warning(tmp_path: Path, server: TripleServer) -> None:
+def test_a_dead_endpoint_leaves_rules_and_a_warning(tmp_path: Path, server: FakeServer) -> None:
     server.faults = [Fault(401)] * 9
     base = rules(RECORDS)
     found = extend(llm_night(tmp_path, server), RECORDS, base)
@@ -418,7 +417,7 @@ def test_a_dead_endpoint_leaves_rules_and_a_warning(tmp_path: Path, server: Trip
 
 
 def test_an_endpoint_that_is_set_up_wrongly_says_what_to_do(
-    tmp_path: Path, server: TripleServer, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
     wrong = [
@@ -432,7 +431,7 @@ def test_an_endpoint_that_is_set_up_wrongly_says_what_to_do(
 
 TOLD = [f"Ann{number} works at Acme{number}" for number in range(12)]
 BATCH = 2
-ANSWERED_BATCHES = 3
+ANSWERED_BATCHES = 4
 
 SCRIPT = """
 import json, sys
@@ -452,26 +451,26 @@ print(json.dumps([found.facts["answered"], sum(len(e.stated) for e in found.extr
 """
 
 
-def start(root: Path, server: TripleServer) -> subprocess.Popen[str]:
+def start(root: Path, server: FakeServer) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", SCRIPT, str(root), server.url, json.dumps(TOLD)]
     cwd = Path(__file__).parents[3]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=cwd)
 
 
 def test_a_killed_night_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    with TripleServer(hang_after=ANSWERED_BATCHES) as server:
+    with FakeServer(hang_after=ANSWERED_BATCHES) as server:
         process = start(tmp_path, server)
-        # A fifth request is only sent after the third answer has been kept.
+        # A fifth request is only sent after the fourth answer has been kept.
         give_up = time.monotonic() + 60
         while len(server.asked) < ANSWERED_BATCHES + 2 and time.monotonic() < give_up:
             assert process.poll() is None
             time.sleep(0.01)
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
-        asked_before = [text for batch in server.texts for text in batch]
-    with TripleServer() as server:
+        asked_before = [text for batch in server.memories for text in batch]
+    with FakeServer() as server:
         out, _ = start(tmp_path, server).communicate(timeout=60)
-        asked_after = [text for batch in server.texts for text in batch]
+        asked_after = [text for batch in server.memories for text in batch]
     assert json.loads(out) == [len(TOLD), len(TOLD)]
     again = set(asked_before) & set(asked_after)
     assert len(again) == 2 * BATCH, "only what hung is asked again"

@@ -47,7 +47,7 @@ from noctuary_assets.index import (
 )
 from noctuary_assets.ingest import export_memories
 from noctuary_assets.night import VECTORS, Night
-from tests.support.embedding_server import VARIABLE, EmbeddingServer, serve_voyage, vector_of
+from tests.support.fake_server import VARIABLE, FakeServer, serve_voyage, vector_of
 from tests.support.store import Store
 from tests.support.usage_file import DAY_US, rows
 from tests.support.vectors import topical_vectors
@@ -60,13 +60,13 @@ ROWS = [
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Generator[EmbeddingServer]:
+def server(monkeypatch: pytest.MonkeyPatch) -> Generator[FakeServer]:
     with serve_voyage(monkeypatch) as server:
         yield server
 
 
 @pytest.fixture
-def night(server: EmbeddingServer, tmp_path: Path) -> Generator[Night]:
+def night(server: FakeServer, tmp_path: Path) -> Generator[Night]:
     """A night on three rows, one of them sensitive, with the corpus exported."""
     source = tmp_path / "corpus.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
@@ -83,7 +83,7 @@ def again(night: Night, **changes: Any) -> Night:
     return Night(night.paths, night.source, night.settings._replace(encoder=encoder))
 
 
-def test_memories_are_embedded_by_the_provider(night: Night, server: EmbeddingServer) -> None:
+def test_memories_are_embedded_by_the_provider(night: Night, server: FakeServer) -> None:
     said: list[str] = []
     night.say = said.append
     result = embed_memories(night)
@@ -103,7 +103,7 @@ def test_memories_are_embedded_by_the_provider(night: Night, server: EmbeddingSe
 
 
 def test_the_next_night_pays_for_what_is_new_only(
-    night: Night, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
+    night: Night, server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     embed_memories(night)
     with path_of(night.source).open("a") as file:
@@ -122,7 +122,7 @@ def test_the_next_night_pays_for_what_is_new_only(
     assert len(server.asked) == 2
 
 
-def test_above_the_budget_nothing_is_asked(night: Night, server: EmbeddingServer) -> None:
+def test_above_the_budget_nothing_is_asked(night: Night, server: FakeServer) -> None:
     with pytest.raises(BudgetError, match="2 texts"):
         embed_memories(again(night, budget_usd=0.0))
     with pytest.raises(ConfigError, match="usd_per_million_tokens"):
@@ -131,7 +131,7 @@ def test_above_the_budget_nothing_is_asked(night: Night, server: EmbeddingServer
 
 
 def test_a_provider_that_is_down_fails_the_night_and_leaves_no_vectors(
-    night: Night, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
+    night: Night, server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("noctuary.work.http.FIRST_WAIT_S", 0.0)
     server.die_after = 0
@@ -205,7 +205,7 @@ def manifest_of(store: Store, night: Night) -> Manifest:
 
 
 def test_the_evaluation_asks_for_all_queries_at_once_and_recall_finds_them(
-    night: Night, server: EmbeddingServer, plain_store: Store
+    night: Night, server: FakeServer, plain_store: Store
 ) -> None:
     export_query_encoder(night)
     manifest = manifest_of(plain_store, night)
@@ -221,7 +221,7 @@ def test_the_evaluation_asks_for_all_queries_at_once_and_recall_finds_them(
 
 
 def test_the_evaluation_of_another_model_s_snapshot_asks_nothing_in_advance(
-    night: Night, server: EmbeddingServer, plain_store: Store
+    night: Night, server: FakeServer, plain_store: Store
 ) -> None:
     manifest = manifest_of(plain_store, night)
     assert fetch_query_vectors(again(night, dimension=512), manifest, ["x"]) == 0

@@ -1,119 +1,20 @@
-"""The arithmetic behind published figures: folds, AUROC, slopes and promises of speed, by hand."""
+"""The arithmetic behind published figures: slopes and promises of speed, by hand."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from bench.abstention.measure import REFITS, judge_refits, judge_signals, judge_thresholds
-from bench.abstention.questions import ANSWERABLE, FOREIGN, UNANSWERABLE, Asked
-from bench.abstention.signals import SHIPPED, SHIPPED_WORDS
-from bench.constants.folds import FOLDS, Validated, cross_validate
 from bench.scale.fit import exponent, extrapolate
 from bench.scale.side_by_side import Cost
 from bench.scale.side_by_side import compare as compare_costs
 from bench.speed.clock import ratio_p50
 from bench.speed.oneshot import paired_ratio
 from bench.speed.targets import Target, compare, judge
-from noctuary.evaluate.labels import Query
-
-EACH = np.arange(FOLDS)
-"""One query per fold."""
-
-
-def rows(*settings: Sequence[float]) -> NDArray[np.float64]:
-    return np.array(settings, dtype=np.float64)
-
-
-LUCKY = rows([0.5] * 5, [1.0, 0.4, 0.4, 0.4, 0.4])
-"""One query makes the second setting best on all; without that query it is not."""
-
-
-@pytest.mark.parametrize(
-    ("scores", "folds", "expected"),
-    [
-        ({"a": LUCKY}, {"a": EACH}, Validated(1, (0, 1, 1, 1, 1), 0.5, 0.42, 0.52)),
-        (
-            {"a": rows([0.5] * 5, [0.4] * 5, [0.6] * 5)},
-            {"a": EACH},
-            Validated(2, (2,) * FOLDS, 0.5, 0.6, 0.6),
-        ),
-        ({"a": rows([0.5] * 5, [0.5] * 5)}, {"a": EACH}, Validated(0, (0,) * FOLDS, 0.5, 0.5, 0.5)),
-        # Over all 15 queries the second setting loses; over two sets it gains .3 and loses .2.
-        (
-            {"small": rows([0.5] * 5, [0.8] * 5), "large": rows([0.5] * 10, [0.3] * 10)},
-            {"small": EACH, "large": np.repeat(EACH, 2)},
-            Validated(1, (1,) * FOLDS, 0.5, 0.55, 0.55),
-        ),
-        # A fold is chosen for without its queries in any set.
-        (
-            {"a": LUCKY, "b": LUCKY},
-            {"a": EACH, "b": EACH},
-            Validated(1, (0, 1, 1, 1, 1), 0.5, 0.42, 0.52),
-        ),
-    ],
-    ids=["lucky", "better everywhere", "equal", "sets weigh the same", "lucky in both sets"],
-)
-def test_a_setting_is_scored_on_queries_that_did_not_choose_it(
-    scores: dict[str, Any], folds: dict[str, Any], expected: Validated
-) -> None:
-    found = cross_validate(scores, folds)
-    assert (found.chosen, found.chosen_by_fold) == (expected.chosen, expected.chosen_by_fold)
-    for figure in ("shipped", "in_sample", "held_out"):
-        assert getattr(found, figure) == pytest.approx(getattr(expected, figure)), figure
-
-
-SIGNALS = {SHIPPED, SHIPPED_WORDS, *(name for names in REFITS.values() for name in names)}
-
-
-def questions(wings: bool = True) -> list[Asked]:
-    def asked(kind: str, number: int, wing: str | None) -> Asked:
-        return Asked(kind, Query(f"{kind}{number}", "text", "all", (), wing=wing))
-
-    names = ("north", "south") if wings else (None, None)
-    return [
-        *(asked(ANSWERABLE, n, names[n % 2]) for n in range(40)),
-        *(asked(UNANSWERABLE, n, names[n % 2]) for n in range(10)),
-        *(asked(FOREIGN, n, None) for n in range(10)),
-    ]
-
-
-def table(foreign: float = 0.0) -> dict[str, np.ndarray]:
-    values = np.concatenate([np.linspace(0.3, 0.9, 40), np.full(10, 0.45), np.full(10, foreign)])
-    return dict.fromkeys(SIGNALS, values)
-
-
-def test_every_kind_has_its_own_auroc() -> None:
-    found = judge_signals(questions(), table())[SHIPPED]
-    assert set(found) == {UNANSWERABLE, FOREIGN}
-    assert found[FOREIGN]["auroc"] == 1.0
-    assert found[UNANSWERABLE]["auroc"] == pytest.approx(0.75)
-    assert found[UNANSWERABLE]["low"] < 0.75 < found[UNANSWERABLE]["high"]
-
-
-def test_thresholds_are_judged_where_they_were_not_chosen() -> None:
-    judged = judge_thresholds(questions(), table(), [1.0] * 40)
-    by_loss = {row["max_recall_loss"]: row for row in judged if row["signal"] == SHIPPED}
-    assert sorted(by_loss) == [0.01, 0.02, 0.05, 0.1]
-    row = by_loss[0.05]
-    assert row["threshold"] == pytest.approx(0.3 + 2 * 0.6 / 39, abs=1e-4)
-    assert row["abstained"] == {UNANSWERABLE: 0.0, FOREIGN: 1.0}
-    assert row["recall_kept"] == pytest.approx(1.0 - row["answerable_abstained"])
-    assert by_loss[0.01]["recall_kept"] >= by_loss[0.1]["recall_kept"]
-    assert judge_thresholds(questions()[30:], table(), [1.0] * 10) == []
-
-
-def test_refits_need_wings_and_unanswerable_questions() -> None:
-    assert set(judge_refits(questions(), table())) == set(REFITS)
-    assert judge_refits(questions(wings=False), table()) == {}
-    assert judge_refits(questions()[:40], table()) == {}
 
 
 @given(st.floats(0.1, 3.0), st.floats(0.01, 1e6))

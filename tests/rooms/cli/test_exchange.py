@@ -24,7 +24,7 @@ from noctuary.core.types import MemoryRecord
 from noctuary.snapshot.publish import CheckResult, publish_candidate, store_verdict
 from noctuary.sources.corpus import read_records
 from noctuary.sources.export import export_corpus
-from noctuary.sources.source import open_source
+from noctuary.sources.open import open_source
 from tests.support.store import Store, memory, new_store, renumber
 
 

@@ -18,7 +18,8 @@ from noctuary.cli.main import main
 from noctuary.core.settings import Settings
 from noctuary.core.store import store_for_source
 from noctuary.sources import finders
-from noctuary.sources.source import Source, open_source
+from noctuary.sources.open import open_source
+from noctuary.sources.source import Source
 from tests.support.agents import place
 from tests.support.laptop import SECRET, SETTINGS, files_of, make_laptop
 

@@ -98,9 +98,9 @@ def test_apply_list_and_undo(run: Run, run_json: RunJson, store: Store) -> None:
     ]  # fmt: skip
     (told,) = run_json("proposals", "compact", "--list", *place)["plans"]
     assert (told["plan_id"], told["in_force"]) == (plan_id, True)
-    assert len(told["compaction_candidates"]) == 4
+    assert len(told["memory_ids"]) == 4
     listed = run("proposals", "compact", "--list", *place).stdout
-    assert f"plan {plan_id}  in force, 4 memories, 1 summaries" in listed
+    assert f"plan {plan_id}  in force, 4 memories" in listed
     assert (
         "nothing to archive; nothing was written"
         in run("proposals", "compact", "--apply", *place).stdout

@@ -19,7 +19,7 @@ from noctuary.core.errors import StoreError
 from noctuary.core.types import UNDATED_US, MemoryRecord
 from noctuary.sources.corpus import read_records
 from noctuary.sources.export import export_corpus
-from noctuary.sources.source import open_source
+from noctuary.sources.open import open_source
 from noctuary.text.front_matter import read_yaml, split_front_matter
 from tests.support.store import day_us, memory, new_store, renumber
 

@@ -17,7 +17,6 @@ from noctuary.compact.archive_apply import (
     PlanRefusedError,
     applied_summaries,
     apply_in_store,
-    list_plans,
     purge_texts,
     undo_in_store,
 )
@@ -138,14 +137,20 @@ def test_the_ledger_tells_every_time_whatever_the_clock_says(store: Store) -> No
     plan_id = apply(store, now_us=1_000).plan_id
     undo_in_store(store.paths, plan_id, now_us=900)  # a clock that was set back
     apply(store, plan_id, now_us=5_000)
-    (told,) = list_plans(store.paths.archive)
-    times = [(a.applied_at_us, a.undone_at_us) for a in told.applications]
-    assert times == [(1_000, 1_001), (5_000, None)]
     reader = ArchiveReader(store.paths.archive)
+    assert reader.list_plans() == [
+        {
+            "plan_id": plan_id,
+            "in_force": True,
+            "applications": [
+                {"applied_at_us": 1_000, "undone_at_us": 1_001},
+                {"applied_at_us": 5_000, "undone_at_us": None},
+            ],
+            "memory_ids": BEFORE,
+        }
+    ]
     found = {t: len(reader.entries_at(t)) for t in (999, 1_000, 1_001, 4_999, 5_000)}
     assert found == {999: 0, 1_000: 4, 1_001: 0, 4_999: 0, 5_000: 4}
-    assert told.in_force
-    assert [t["memory_id"] for t in told.traces] == ["101", "102", "103", "105"]
 
 
 def test_a_night_between_plan_and_apply_that_changes_nothing_of_it_is_no_matter(
@@ -163,13 +168,13 @@ def changed(records: list[MemoryRecord], memory_id: str, text: str) -> list[Memo
     return renumber([r._replace(content=text) if r.memory_id == memory_id else r for r in records])
 
 
-@pytest.mark.parametrize("case", ["edited", "successor edited", "used", "another profile"])
+@pytest.mark.parametrize("case", ["edited", "successor-edited", "used", "another-profile"])
 def test_a_plan_that_lost_its_reason_is_refused_whole(store: Store, case: str) -> None:
     looked_at, rules = plan(store), RULES
     records, links = versions()
     if case == "edited":
         publish(store, changed(records, "102", "The spare key is lost."), links)
-    elif case == "successor edited":
+    elif case == "successor-edited":
         publish(store, changed(records, "106", "The boiler was sold."), links)
     elif case == "used":
         count_use(store, {"105": (9, 9, 1, NOW_US)})
@@ -225,7 +230,6 @@ def test_a_damaged_ledger_is_never_written_over(store: Store) -> None:
         for act in (
             lambda: apply(store),
             lambda: undo_in_store(store.paths, found.plan_id, now_us=NOW_US),
-            lambda: list_plans(store.paths.archive),
         ):
             with pytest.raises(StoreError):
                 act()
@@ -249,7 +253,7 @@ def rest_of(
 
 @pytest.mark.parametrize(
     ("gone", "back"), [("104", "103"), ("106", "105"), ("102", "101")],
-    ids=["end of a chain", "its only successor", "middle of a chain"],
+    ids=["end-of-a-chain", "its-only-successor", "middle-of-a-chain"],
 )  # fmt: skip
 def test_a_memory_whose_successor_is_deleted_comes_back(store: Store, gone: str, back: str) -> None:
     apply(store)
@@ -296,8 +300,6 @@ def test_a_summary_is_forgotten_with_its_source_whether_or_not_it_is_in_force(
     assert text not in store.paths.archive.read_bytes(), "not in a free page either"
     after = before.refreshed()
     assert (after.digest, after.applications) == (before.digest, before.applications)
-    (told,) = list_plans(store.paths.archive)
-    assert (told.forgotten, len(told.traces)) == (1, 4)
     stamp = store.paths.archive.stat().st_mtime_ns
     assert purge_texts(store.paths.archive, lambda _: hashes) == 0
     assert store.paths.archive.stat().st_mtime_ns == stamp, "nothing to do, nothing written"

@@ -42,7 +42,7 @@ from noctuary.core.files import write_array
 from noctuary.core.types import UNDATED_US, MemoryRecord
 from noctuary.sources.corpus import MEMORIES_FILE, TURNS_FILE, read_records
 from noctuary.sources.export import export_corpus
-from noctuary.sources.source import open_source
+from noctuary.sources.open import open_source
 from noctuary.text.marks import CLOSING_CHARS, QUESTION_MARKS, ends_as_question
 from tests.support.turns import (
     HOUR_US,
@@ -458,9 +458,9 @@ def vectors_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_rows_are_those_of_the_mapped_array(
     vectors_file: Path, positions: list[int], part: slice
 ) -> None:
-    with VectorRows(vectors_file) as rows:
-        taken, sliced = rows.take(positions), rows[part]
-        assert len(rows) == 10
+    rows = VectorRows(vectors_file)
+    taken, sliced = rows.take(positions), rows[part]
+    assert len(rows) == 10
     assert (taken.dtype, taken.shape) == (np.float32, (len(positions), 4))
     assert np.array_equal(taken, MATRIX[positions])
     assert sliced.dtype == np.float32
@@ -468,17 +468,16 @@ def test_rows_are_those_of_the_mapped_array(
 
 
 def test_a_row_that_is_not_there_is_an_error(tmp_path: Path, vectors_file: Path) -> None:
-    with VectorRows(vectors_file) as rows:
-        for position in (-1, 10):
-            with pytest.raises(IndexError, match="of a matrix of 10 rows"):
-                rows.take([position])
+    for position in (-1, 10):
+        with pytest.raises(IndexError, match="of a matrix of 10 rows"):
+            VectorRows(vectors_file).take([position])
     path = tmp_path / "memories.npy"
     write_array(path, MATRIX)
-    with VectorRows(path) as rows:
-        with path.open("r+b") as handle:
-            handle.truncate(path.stat().st_size - 8)
-        with pytest.raises(StoreError, match="cut short"):
-            rows.take([9])
+    rows = VectorRows(path)
+    with path.open("r+b") as handle:
+        handle.truncate(path.stat().st_size - 8)
+    with pytest.raises(StoreError, match="cut short"):
+        rows.take([9])
 
 
 def test_what_is_no_matrix_is_refused(tmp_path: Path) -> None:

@@ -41,8 +41,7 @@ from noctuary.core.settings import CompactionSettings
 from noctuary.text.marks import estimate_tokens
 from noctuary.work.http import Endpoint
 from tests.support.clusters import Bag, cluster_text
-from tests.support.model_server import Fault, envelope
-from tests.support.summary_server import SummaryServer
+from tests.support.fake_server import FakeServer, Fault, envelope
 
 
 def around(*angles: float) -> np.ndarray:
@@ -268,7 +267,7 @@ def test_sentences_are_the_default_and_the_others_can_be_had() -> None:
     wrong = open_summarizer(LLM._replace(api_key_variable="NOCTUARY_TEST_NO_SUCH_KEY"))
     digests = [recipe_digest("e", summarizer=one) for one in (wrong, opened)]
     assert digests[0] == digests[1], "without its key earlier summaries are still used"
-    assert wrong.uses_context == opened.uses_context
+    assert wrong.is_local == opened.is_local
 
 
 @pytest.mark.parametrize(
@@ -288,20 +287,20 @@ def test_what_is_set_up_wrongly_refuses_and_the_night_goes_on(
     assert refused.outcome is Outcome.UNAVAILABLE
     assert detail in refused.detail
     result = summarize_batch([cluster_text("c", 0, 1, 2, 3)], Bag(), summarizer=summarizer)
-    assert result.summaries[0].status == "accepted"
-    assert result.summaries[0].fallback == "unavailable"
+    assert result[0].status == "accepted"
+    assert result[0].fallback == "unavailable"
 
 
 TURNS = ["Ann: the rent in Lyon is 500", "Bob: too much", "Ann: the cat likes it"]
 
 
 @pytest.fixture
-def server() -> Iterator[SummaryServer]:
-    with SummaryServer() as running:
+def server() -> Iterator[FakeServer]:
+    with FakeServer() as running:
         yield running
 
 
-def summarizer(server: SummaryServer, **options: Any) -> EndpointSummarizer:
+def summarizer(server: FakeServer, **options: Any) -> EndpointSummarizer:
     endpoint = Endpoint(server.url, "writer", timeout_s=options.pop("timeout_s", 5.0))
     return EndpointSummarizer("writer", endpoint, sleep=lambda _: None, **options)
 
@@ -319,16 +318,15 @@ def outcome_of(answer: Draft | Refusal) -> Outcome | None:
     return answer.outcome if isinstance(answer, Refusal) else None
 
 
-def test_a_summary_comes_back_with_the_models_confidence(server: SummaryServer) -> None:
+def test_a_summary_comes_back_with_the_models_confidence(server: FakeServer) -> None:
     assert draft_by(summarizer(server)) == Draft(TURNS[0], None), "without log probabilities"
     server.probability = 0.25
-    found = summarizer(server).write(asking(context=("They moved.", "They met.")), 0.2)
+    found = summarizer(server).write(asking(), 0.2)
     assert isinstance(found, Draft)
     assert (found.text, found.raw_confidence) == (TURNS[0], pytest.approx(0.25))
     first, second = server.asked
     turns = {"id": "1", "turns": "\n".join(TURNS)}
-    assert first.items == [turns]
-    assert second.items == [{**turns, "earlier": "They moved.\nThey met."}]
+    assert first.items == second.items == [turns]
     assert "data" in first.body["messages"][0]["content"]
     assert "at most 3 tokens" in second.body["messages"][0]["content"], "a lower density"
     recipe = summarizer(server).recipe
@@ -337,7 +335,7 @@ def test_a_summary_comes_back_with_the_models_confidence(server: SummaryServer) 
     assert recipe != summarizer(server, include_named_users=True).recipe
 
 
-def test_an_endpoint_that_refuses_log_probabilities_is_asked_without(server: SummaryServer) -> None:
+def test_an_endpoint_that_refuses_log_probabilities_is_asked_without(server: FakeServer) -> None:
     server.faults = [Fault(400)]
     writer = summarizer(server)
     assert isinstance(draft_by(writer), Draft)
@@ -345,7 +343,7 @@ def test_an_endpoint_that_refuses_log_probabilities_is_asked_without(server: Sum
     assert ["logprobs" in asked.body for asked in server.asked] == [True, False, False]
 
 
-def test_turns_of_named_users_are_shown_only_where_that_is_allowed(server: SummaryServer) -> None:
+def test_turns_of_named_users_are_shown_only_where_that_is_allowed(server: FakeServer) -> None:
     private = asking("Ann: my diary", "Ann: secret garden", user="ann")
     assert outcome_of(draft_by(summarizer(server), private)) is Outcome.NAMED_USER
     assert server.asked == []
@@ -360,10 +358,10 @@ def test_turns_of_named_users_are_shown_only_where_that_is_allowed(server: Summa
         (("Ann: the password:", "hunter2hunter2"), Outcome.SECRET),
         (("word " * 800,) * (MAX_REQUEST_CHARS // 4_000 + 1), Outcome.TOO_LONG),
     ],
-    ids=["in one turn", "joined", "too long"],
+    ids=["in-one-turn", "joined", "too-long"],
 )
 def test_what_reads_like_a_secret_or_is_too_long_is_never_sent(
-    server: SummaryServer, turns: tuple[str, ...], outcome: Outcome
+    server: FakeServer, turns: tuple[str, ...], outcome: Outcome
 ) -> None:
     refused = draft_by(summarizer(server), asking(*turns))
     assert isinstance(refused, Refusal)
@@ -372,7 +370,7 @@ def test_what_reads_like_a_secret_or_is_too_long_is_never_sent(
     assert "hunter2" not in refused.detail
 
 
-def test_code_is_cut_out(server: SummaryServer) -> None:
+def test_code_is_cut_out(server: FakeServer) -> None:
     fenced = asking("Ann: look\n```\n" + "code\n" * 100 + "```", "Bob: fine")
     assert isinstance(draft_by(summarizer(server), fenced), Draft)
     assert "[code left out]" in server.everything
@@ -382,7 +380,6 @@ def test_code_is_cut_out(server: SummaryServer) -> None:
 @pytest.mark.parametrize(
     "fault",
     [
-        Fault(body=b"<html>"),
         Fault(body=envelope("I will not.")),
         Fault(body=envelope('{"items": [{"id": "1", "summary": "half')),
         Fault(body=envelope('{"items": []}')),
@@ -392,10 +389,10 @@ def test_code_is_cut_out(server: SummaryServer) -> None:
         Fault(body=envelope(None)),
         Fault(422),
     ],
-    ids=["html", "refusal", "half", "none", "number", "blank", "other id", "null", "422"],
+    ids=["refusal", "half", "none", "number", "blank", "other-id", "null", "422"],
 )
 def test_an_answer_of_no_use_is_a_refusal_and_the_next_cluster_is_asked_about(
-    server: SummaryServer, fault: Fault
+    server: FakeServer, fault: Fault
 ) -> None:
     server.faults = [fault, fault] if fault.status == 422 else [fault]
     writer = summarizer(server)
@@ -410,11 +407,9 @@ def test_an_answer_of_no_use_is_a_refusal_and_the_next_cluster_is_asked_about(
 @pytest.mark.parametrize(
     "fault",
     [Fault(500), Fault(401), Fault(302), Fault(body=b"{}", announced=99), Fault(hang=True)],
-    ids=["500", "401", "redirect", "broken off", "timeout"],
+    ids=["500", "401", "redirect", "broken-off", "timeout"],
 )
-def test_an_endpoint_that_is_down_is_asked_once_a_night(
-    server: SummaryServer, fault: Fault
-) -> None:
+def test_an_endpoint_that_is_down_is_asked_once_a_night(server: FakeServer, fault: Fault) -> None:
     server.faults = [fault] * 4
     writer = summarizer(server, timeout_s=0.1)
     first, second = draft_by(writer), draft_by(writer)
@@ -434,7 +429,7 @@ def test_nobody_listens() -> None:
     assert outcome_of(draft_by(writer)) is Outcome.UNAVAILABLE
 
 
-def test_a_model_that_writes_nothing_but_garbage_is_given_up(server: SummaryServer) -> None:
+def test_a_model_that_writes_nothing_but_garbage_is_given_up(server: FakeServer) -> None:
     server.summarize = lambda item: 7
     writer = summarizer(server)
     found = [outcome_of(draft_by(writer)) for _ in range(MAX_BAD_IN_A_ROW + 3)]
@@ -454,14 +449,12 @@ def test_a_model_that_writes_nothing_but_garbage_is_given_up(server: SummaryServ
     ],
 )
 def test_a_night_with_any_endpoint_has_its_summaries(
-    server: SummaryServer, writes: str | None, fallback: str
+    server: FakeServer, writes: str | None, fallback: str
 ) -> None:
     server.summarize = lambda item: writes
-    result = summarize_batch([cluster_text("c", 0, 1, 2, 3)], Bag(), summarizer=summarizer(server))
-    (summary,) = result.summaries
+    (summary,) = summarize_batch(
+        [cluster_text("c", 0, 1, 2, 3)], Bag(), summarizer=summarizer(server)
+    )
     assert summary.status == "accepted"
     assert summary.fallback == fallback
     assert summary.method == ("extractive" if fallback else "llm")
-    assert [a.outcome for a in result.attempts] == (
-        [] if not fallback else ["not_smaller"] * 2 if fallback == "not_smaller" else [fallback]
-    )

@@ -90,7 +90,6 @@ CHOICES = {
     "hook.scope": "project",
     "encoder.provider": "voyage",
     "runner.kind": "ray",
-    "tiers.uri": "s3://bucket/prefix",
     "notify.webhook": "https://example.org/told",
 }
 
@@ -206,9 +205,6 @@ def test_every_fault_of_file_and_environment_is_told_at_once(tmp_path: Path) -> 
         ("[corpus]\nmax_content_bytes = 0", "corpus.max_content_bytes"),
         ("[tiers]\nsmall_dims = 0", "tiers.small_dims"),
         ("[tiers]\nsmall_dims = 300", "tiers.medium_dims"),
-        ('[tiers]\nuri = "/mnt/tables"', "tiers.uri"),
-        ('[tiers]\nuri = "s3://bucket"', "tiers.uri"),
-        ('[tiers]\nuri = "s3://key:secret@bucket/prefix"', "tiers.uri"),
         ("[compaction]\nprotected_tail_turns = -1", "compaction.protected_tail_turns"),
         ("[compaction]\npreserve_threshold = 1.1", "compaction.preserve_threshold"),
         ("[snapshot]\nkeep = 1", "snapshot.keep"),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,19 +16,14 @@ from noctuary.core.types import UNDATED_US, MemoryRecord
 from noctuary.curate import promotions as walk
 from noctuary.curate.promotions import (
     BELOW_THRESHOLD,
-    FAULTS,
-    LEAVE,
     NOTHING_SAID,
     PROMOTIONS,
-    PROPOSE,
     PROPOSED,
     SCORES,
-    Ints,
     Judged,
     Nearest,
     PromotionTable,
     Row,
-    count_faults,
     find_candidates,
     judge_turns,
     list_promotions,
@@ -338,165 +332,25 @@ def test_the_nearest_rows_are_the_nearest(
         assert len({n.position for n in found}) == len(found)
 
 
-CELLS = unit_rows(240, 8, seed=3, spread=0.9)
-TURNS, MEMORIES = np.arange(0, 240, 2), np.arange(1, 240, 2)
-
-
-@pytest.fixture
-def small_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cells of ten rows, always, and blocks that end inside of them."""
-    for name, value in {
-        "EXACT_PAIRS": 0, "ROWS_PER_CELL": 10, "CANDIDATE_ROWS": 4, "QUERY_ROWS": 3,
-        "_ROWS_AT_ONCE": 7,
-    }.items():  # fmt: skip
-        monkeypatch.setattr(walk, name, value)
-
-
-def nearest(candidates: Ints, k: int, *, probes: int, earlier_only: bool = False) -> list[set[int]]:
-    found = Nearest(TURNS, CELLS, k)
-    found.offer(candidates, earlier_only=earlier_only, probes=probes)
-    return [{n.position for n in found.of(row)} for row in range(len(TURNS))]
-
-
-def never(*_: object) -> Iterator[tuple[Ints, Ints]]:
-    yield from ()
-
-
-@pytest.mark.parametrize(("turns", "is_exact"), [(1 << 3, True), ((1 << 3) + 1, False)])
-def test_pairs_decide_whether_everything_is_compared(
-    monkeypatch: pytest.MonkeyPatch, turns: int, is_exact: bool
-) -> None:
-    monkeypatch.setattr(walk, "EXACT_PAIRS", 1 << 5)
-    monkeypatch.setattr(walk, "_by_cell", never)
-    found = Nearest(TURNS[:turns], CELLS, 2)
-    found.offer(MEMORIES[:4])
-    assert bool(found.of(0)) is is_exact
-
-
-@pytest.mark.usefixtures("small_cells")
-def test_probing_every_cell_finds_what_comparing_everything_finds() -> None:
-    products = CELLS[TURNS] @ CELLS[MEMORIES].T
-    expected = [set(row.tolist()) for row in MEMORIES[np.argsort(-products, axis=1)[:, :5]]]
-    assert nearest(MEMORIES, 5, probes=99) == expected
-
-
-@pytest.mark.usefixtures("small_cells")
-def test_a_turn_is_compared_with_the_turns_before_it_only() -> None:
-    found = nearest(TURNS, 3, probes=99, earlier_only=True)
-    for row, turn in enumerate(TURNS.tolist()):
-        before = TURNS[:row]
-        assert found[row] == set(before[np.argsort(-(CELLS[before] @ CELLS[turn]))[:3]].tolist())
-
-
-@pytest.mark.usefixtures("small_cells")
-def test_few_probes_find_most_and_miss_some() -> None:
-    """The price, and that cells are looked at at all: the nearest ones first."""
-    whole = nearest(MEMORIES, 5, probes=99)
-    found = [
-        sum(len(a & b) for a, b in zip(whole, nearest(MEMORIES, 5, probes=p), strict=True))
-        for p in (1, 4)
-    ]
-    assert len(TURNS) * 5 * 0.3 < found[0] < found[1] < len(TURNS) * 5
-
-
-@pytest.mark.usefixtures("small_cells")
-def test_a_walk_by_cells_judges_as_one_that_compares_everything(
+def test_a_turn_is_compared_with_the_turns_before_it_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With all cells probed nothing is missed, whichever block or set a row is in."""
-    signals = [FACT] * len(TURNS)
-    monkeypatch.setattr(walk, "BLOCK_ROWS", 8)
-    monkeypatch.setattr(walk, "ALIKE_PROBES", 99)
-    found = list(walk.walk(TURNS, signals, MEMORIES[:20], CELLS, 0.30))
-    monkeypatch.setattr(walk, "EXACT_PAIRS", 1 << 29)
-    expected = list(walk.walk(TURNS, signals, MEMORIES[:20], CELLS, 0.30))
-    assert len({judged.reason for judged in expected}) == 2, "some are let in and some are not"
-    assert found == expected
+    vectors, turns = unit_rows(240, 8, seed=3, spread=0.9), np.arange(0, 240, 2)
+    monkeypatch.setattr(walk, "CANDIDATE_ROWS", 4)
+    monkeypatch.setattr(walk, "QUERY_ROWS", 3)
+    for window in (240, 30):
+        monkeypatch.setattr(walk, "EARLIER_TURNS", window)
+        found = Nearest(turns, vectors, 3)
+        found.offer(turns, earlier_only=True)
+        for row, turn in enumerate(turns.tolist()):
+            before = turns[max(row // 3 * 3 - window, 0) : row]
+            wanted = before[np.argsort(-(vectors[before] @ vectors[turn]))[:3]].tolist()
+            assert {n.position for n in found.of(row)} == set(wanted)
 
 
-THRESHOLD = 0.35
-GOOD: Row = {
-    "turn_id": "t1", "content_hash": "c", "user": None, "wing": None, "session_id": "s",
-    "created_at_us": 1, **dict.fromkeys(SCORES, 0.5), "marks": ["date"],
-    "neighbours": [{"memory_id": "m1", "kind": "durable", "cosine": 0.5}],
-    "decision": PROPOSE, "reason": "proposed",
-}  # fmt: skip
-
-
-def near(memory_id: str, kind: str, cosine: float) -> dict[str, object]:
-    return {"memory_id": memory_id, "kind": kind, "cosine": cosine}
-
-
-def naive(rows: list[Row]) -> dict[str, int]:
-    """Count row by row."""
-    proposed = [row for row in rows if row["decision"] == PROPOSE]
-    numbers = [row[name] for row in rows for name in SCORES]
-    return {
-        "judged": len(rows),
-        "proposals": len(proposed),
-        "below_threshold": sum(not row["g"] >= THRESHOLD for row in proposed),
-        "without_marks": sum(not row["marks"] for row in proposed),
-        "out_of_range": sum(not 0.0 <= number <= 1.0 for number in numbers),
-        "own_neighbours": sum(
-            row["turn_id"] in {n["memory_id"] for n in row["neighbours"]} for row in rows
-        ),
-    }
-
-
-def counted(directory: Path, rows: list[Row]) -> dict[str, int]:
-    write_table(directory / "table.parquet", rows, threshold=THRESHOLD, corpus="c0")
-    return count_faults(directory / "table.parquet")
-
-
-LEFT = {**GOOD, "decision": LEAVE, "marks": [], "g": 0.0}
-
-
-@pytest.mark.parametrize(
-    ("rows", "counts"),
-    [
-        ([GOOD, {**GOOD, "g": 0.1}], {"below_threshold": 1}),
-        ([GOOD, {**GOOD, "marks": []}], {"without_marks": 1}),
-        ([GOOD, {**GOOD, "t": 1.5}], {"out_of_range": 1}),
-        ([GOOD, {**GOOD, "t": math.nan}], {"out_of_range": 1}),
-        ([GOOD, {**GOOD, "neighbours": [near("t1", "repeated", 0.9)] * 2}], {"own_neighbours": 1}),
-        ([LEFT, LEFT], {"proposals": 0}),  # what is left needs no threshold and no marks
-        ([], {"judged": 0, "proposals": 0}),
-    ],
-)
-def test_every_broken_rule_is_counted(
-    tmp_path: Path, rows: list[Row], counts: dict[str, int]
-) -> None:
-    whole = {"judged": 2, "proposals": 2, **dict.fromkeys(FAULTS, 0), **counts}
-    assert counted(tmp_path, rows) == whole
-
-
-rows = st.fixed_dictionaries(
-    {
-        **{name: st.just(value) for name, value in GOOD.items()},
-        "turn_id": st.sampled_from(["a", "b"]),
-        **dict.fromkeys(SCORES, st.sampled_from([-0.1, 0.0, 0.34, 0.35, 1.0, 1.1, math.nan])),
-        "marks": st.lists(st.just("date"), max_size=2),
-        "neighbours": st.lists(
-            st.builds(near, st.sampled_from("abc"), st.just("durable"), st.just(0.1)), max_size=3
-        ),
-        "decision": st.sampled_from([PROPOSE, LEAVE]),
-    }
-)
-
-
-@given(table=st.lists(rows, max_size=12))
-def test_columns_count_as_rows_do(
-    tmp_path_factory: pytest.TempPathFactory, table: list[Row]
-) -> None:
-    assert counted(tmp_path_factory.mktemp("table"), table) == naive(table)
-
-
-@pytest.mark.parametrize("read", [read_table, count_faults])
-def test_a_missing_or_damaged_table_is_a_sentence(
-    tmp_path: Path, read: Callable[[Path], object]
-) -> None:
+def test_a_missing_or_damaged_table_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="run the night"):
-        read(tmp_path / "nothing")
+        read_table(tmp_path / "nothing")
     (tmp_path / "table").write_bytes(b"PAR1 no")
     with pytest.raises(StoreError, match="cannot be read as a table"):
-        read(tmp_path / "table")
+        read_table(tmp_path / "table")

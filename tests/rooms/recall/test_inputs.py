@@ -45,7 +45,7 @@ from noctuary.recall.inputs import (
 from noctuary.recall.reader import SnapshotReader
 from noctuary.sources.source import Share
 from noctuary.usage.reader import Usage, UsageReader
-from tests.support.embedding_server import VARIABLE, EmbeddingServer, Fault, serve_voyage, vector_of
+from tests.support.fake_server import VARIABLE, FakeServer, Fault, serve_voyage, vector_of
 from tests.support.lean import write_encoder
 from tests.support.store import Store, memory, new_store, renumber
 from tests.support.usage import count_retrievals
@@ -156,12 +156,12 @@ def test_asking_compiles_no_pattern_of_scripts_that_nobody_wrote(dense_store: St
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Generator[EmbeddingServer]:
+def server(monkeypatch: pytest.MonkeyPatch) -> Generator[FakeServer]:
     with serve_voyage(monkeypatch) as server:
         yield server
 
 
-def hosted(server: EmbeddingServer, dimension: int = 256) -> HostedModel:
+def hosted(server: FakeServer, dimension: int = 256) -> HostedModel:
     settings = EncoderSettings("voyage-4", "voyage", server.url, VARIABLE, dimension)
     return hosted_model(settings)
 
@@ -175,7 +175,7 @@ def described(store: Store, model: HostedModel) -> tuple[StorePaths, Manifest]:
     return store.paths, manifest._replace(encoder=known, encoder_digest=fingerprint.digest)
 
 
-def test_the_snapshot_s_provider_is_asked_once(plain_store: Store, server: EmbeddingServer) -> None:
+def test_the_snapshot_s_provider_is_asked_once(plain_store: Store, server: FakeServer) -> None:
     place = described(plain_store, hosted(server))
     found = encode_query(*place, "where is the key")
     wanted = vector_of("where is the key", 256, "query")
@@ -192,7 +192,7 @@ def test_the_snapshot_s_provider_is_asked_once(plain_store: Store, server: Embed
         encode_query(*place, "slow", within_ms=100)
 
 
-def test_a_new_address_needs_no_restart(plain_store: Store, server: EmbeddingServer) -> None:
+def test_a_new_address_needs_no_restart(plain_store: Store, server: FakeServer) -> None:
     nobody = replace(hosted(server), url="http://127.0.0.1:9/v1")
     place = described(plain_store, nobody)
     with pytest.raises(ProviderDownError):
@@ -201,7 +201,7 @@ def test_a_new_address_needs_no_restart(plain_store: Store, server: EmbeddingSer
 
 
 def test_only_the_model_of_the_vectors_passes_the_model_guard(
-    plain_store: Store, server: EmbeddingServer
+    plain_store: Store, server: FakeServer
 ) -> None:
     model = hosted(server)
     paths, manifest = described(plain_store, model)
@@ -215,7 +215,7 @@ def test_only_the_model_of_the_vectors_passes_the_model_guard(
     assert server.asked == []
 
 
-def test_without_its_file_nobody_is_asked(plain_store: Store, server: EmbeddingServer) -> None:
+def test_without_its_file_nobody_is_asked(plain_store: Store, server: FakeServer) -> None:
     model = hosted(server)
     paths, manifest = described(plain_store, model)
     with pytest.raises(EncoderError, match="only queries"):
@@ -259,7 +259,7 @@ def test_a_recall_tells_how_much_time_is_left(dense_store: Store) -> None:
     assert noting.within_ms[1] == math.inf
 
 
-def test_a_log_of_queries_asks_no_provider(plain_store: Store, server: EmbeddingServer) -> None:
+def test_a_log_of_queries_asks_no_provider(plain_store: Store, server: FakeServer) -> None:
     paths, manifest = described(plain_store, hosted(server))
     found = Recaller.open(plain_store.root).inputs_now()
     assert isinstance(found, Inputs)

@@ -48,7 +48,7 @@ from noctuary.sources.corpus import read_records
 from noctuary.sources.export import export_corpus
 from noctuary.sources.injected import Line, render_block
 from noctuary.sources.live import LiveRow, LiveState, look_now, read_state, record_state
-from noctuary.sources.source import open_source
+from noctuary.sources.open import open_source
 from noctuary.text.tokens import document_tokens, encode_tokens
 from tests.support.descriptors import open_files
 from tests.support.live import Cache, age, make_cache, publish_from

@@ -22,7 +22,7 @@ from noctuary.sources.corpus import read_records
 from noctuary.sources.export import export_corpus
 from noctuary.sources.live import Limits, Since, stamp_of
 from noctuary.sources.live import look_into_sqlite as look
-from noctuary.sources.source import open_source
+from noctuary.sources.open import open_source
 from tests.support.live import LONG_AGO, ROWS, Cache, make_cache
 from tests.support.store import Store, new_store
 from tests.support.views import codes, said
@@ -93,7 +93,7 @@ def test_the_newest_rows_are_taken_where_there_are_too_many(store: Cache) -> Non
     keys = [store.add(f"Number {i}.") for i in range(5)]
     found = look(store.path, then, limits(rows=2))
     assert sorted(found.rows) == keys[-2:]
-    assert "newest 2 new rows" in found.missed
+    assert "newest 2" in found.missed
     for key in (1, 2, 3):
         store.edit(key, content=f"Changed {key}.")
     found = look(store.path, then, limits(rows=7))

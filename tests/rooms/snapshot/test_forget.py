@@ -36,13 +36,14 @@ from noctuary.core.types import UNDATED_US, MemoryRecord
 from noctuary.recall.api import recall
 from noctuary.recall.replay import list_packets, replay
 from noctuary.snapshot import forget, scan
-from noctuary.snapshot.forget import Forgetting, Plan, apply_forget, plan_forget
+from noctuary.snapshot.forget import Forgetting, apply_forget
+from noctuary.snapshot.forget_plan import Plan, plan_forget
 from noctuary.snapshot.publish import list_snapshots, rollback
 from noctuary.sources import own_store
 from noctuary.sources.corpus import read_records
 from noctuary.sources.export import Tally, refuse_emptied, sift
 from noctuary.sources.ingest import ingest_transcripts
-from noctuary.sources.source import open_source
+from noctuary.sources.open import open_source
 from tests.e2e.byte_scan import find_texts, pieces
 from tests.rooms.sources.test_several import publish as publish_list
 from tests.support import lean
@@ -157,6 +158,32 @@ def test_a_plan_shows_what_is_selected_and_changes_nothing(
     assert house.cache.path.read_bytes() == before
     assert not read_tombstones(house.paths.root).rows
     assert found() >= {1}
+
+
+def test_the_plan_of_an_id_reads_its_row_and_loads_nothing_that_carries_it_out(
+    house: House,
+) -> None:
+    program = (
+        "import json, sys\n"
+        "from noctuary.snapshot.forget_plan import plan_forget\n"
+        "from noctuary.sources import sqlite\n"
+        "sqlite.SqliteSource.rows = None  # reading every row would fail\n"
+        "texts = [m.record.content for m in plan_forget(ids=[1]).memories]\n"
+        "print(json.dumps([texts, sorted(sys.modules)]))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    texts, loaded = json.loads(ran.stdout)
+    assert texts == [SECRET]
+    rooms = {name.split(".")[1] for name in loaded if name.startswith("noctuary.")}
+    assert rooms <= {"core", "sources", "snapshot", "text", "work"}
+
+
+def test_a_copy_of_one_moment_is_in_the_plan_of_the_other(house: House) -> None:
+    with closing(sqlite3.connect(house.cache.path)) as db, db:
+        columns = "content, category, importance, created_at, updated_at, tags, wing, room"
+        db.execute(f"INSERT INTO memories ({columns}) SELECT {columns} FROM memories WHERE id = 1")
+    house.night()
+    assert ids_of(plan_forget(ids=[1])) == ["1", "4"]
 
 
 def test_nothing_or_nonsense_selects_nothing(house: House) -> None:

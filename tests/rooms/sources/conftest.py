@@ -12,7 +12,8 @@ from noctuary.core.types import MemoryRecord
 from noctuary.sources.corpus import read_records
 from noctuary.sources.evidence import write_evidence
 from noctuary.sources.export import ExportReport, export_corpus
-from noctuary.sources.source import open_source
+from noctuary.sources.open import open_source
+from tests.support.claude_memory import check_rows_of
 from tests.support.transcripts import ClaudeSession, Folder, said_session
 
 # The columns of the two schema versions of claude-memory's local store.
@@ -97,6 +98,7 @@ def exported(tmp_path: Path) -> Exported:
 
     def export(path: Path) -> tuple[ExportReport, Mapping[str, MemoryRecord]]:
         with open_source(path) as source:
+            check_rows_of(source)
             report = export_corpus(source, tmp_path / "out")
             write_evidence(source, tmp_path / "out")
         return report, {record.memory_id: record for record in read_records(tmp_path / "out")}

@@ -16,7 +16,7 @@ import pytest
 from noctuary.core.errors import SourceFormatError
 from noctuary.core.types import MemoryRecord
 from noctuary.sources.export import ExportReport
-from noctuary.sources.source import open_source
+from noctuary.sources.open import open_source
 
 Exported = Callable[[Path], tuple[ExportReport, Mapping[str, MemoryRecord]]]
 MakeMem = Callable[..., Path]

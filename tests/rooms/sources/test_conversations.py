@@ -19,7 +19,7 @@ from noctuary.sources.conversations import find_unread, read_conversations
 from noctuary.sources.export import export_corpus
 from noctuary.sources.histories import is_transcripts
 from noctuary.sources.ingest import find_roots, ingest_transcripts, open_with_turns
-from noctuary.sources.source import open_source, read_marker
+from noctuary.sources.open import open_source, read_marker
 from noctuary.sources.transcripts import IngestReport
 from tests.support.transcripts import JSON_VALUES, kept_contents, kept_rows
 

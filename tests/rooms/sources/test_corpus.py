@@ -31,7 +31,7 @@ from noctuary.sources.corpus import (
     take_columns,
 )
 from noctuary.sources.export import export_corpus
-from noctuary.sources.source import open_source
+from noctuary.sources.open import open_source
 from tests.support.store import memory, renumber
 
 GROUP_ROWS = 7

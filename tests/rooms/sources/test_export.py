@@ -32,7 +32,8 @@ from noctuary.sources.export import (
 from noctuary.sources.injected import hash_exact
 from noctuary.sources.jsonl import JsonlSource
 from noctuary.sources.normalize import find_sensitivity
-from noctuary.sources.source import QuarantineReason, QuarantineRow, RawRow, open_source
+from noctuary.sources.open import open_source
+from noctuary.sources.source import QuarantineReason, QuarantineRow, RawRow
 from noctuary.sources.sqlite import SqliteSource
 from tests.support.injections import guard_of, memory, put_in_prompt
 
@@ -248,7 +249,7 @@ def test_a_killed_export_leaves_nothing_sensitive_and_the_next_one_cleans_up(
     script = (
         "import os, sys\nfrom pathlib import Path\n"
         "from noctuary.sources.export import export_corpus\n"
-        "from noctuary.sources.source import open_source\n"
+        "from noctuary.sources.open import open_source\n"
         "class Kill:\n"
         "    def update(self, task, done, total):\n"
         "        if done == total: os.kill(os.getpid(), 9)\n"

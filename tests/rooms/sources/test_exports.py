@@ -22,13 +22,8 @@ from noctuary.sources import exports
 from noctuary.sources.evidence import read_evidence
 from noctuary.sources.export import ExportReport
 from noctuary.sources.ingest import hash_bytes
-from noctuary.sources.source import (
-    KnownConcept,
-    KnownEdge,
-    KnownMention,
-    open_source,
-    read_marker,
-)
+from noctuary.sources.open import open_source, read_marker
+from noctuary.sources.source import KnownConcept, KnownEdge, KnownMention
 from tests.support.transcripts import JSON_VALUES
 
 Exported = Callable[[Path], tuple[ExportReport, Mapping[str, MemoryRecord]]]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.agents.mcp_view import RecallAnswer, plain
+from noctuary.agents.mcp_view import ORIGIN, plain
 from noctuary.sources.injected import (
     ANCHOR_BYTES,
     FRAME_CHARS,
@@ -161,8 +161,8 @@ BEGINNING = f'{{"{ORIGIN_FIELD}":"{TAG}"'
 
 
 def answer(query: str) -> str:
-    found = RecallAnswer(query=query, memories=[], warnings=[], elapsed_ms=1.0)
-    return json.dumps(plain(found), ensure_ascii=False, separators=(",", ":"))
+    found = plain({**ORIGIN, "query": query, "memories": [], "warnings": []})
+    return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
 
 
 @given(query=st.text(), cut=st.integers(min_value=len(BEGINNING), max_value=500))

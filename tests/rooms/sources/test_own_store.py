@@ -23,8 +23,9 @@ from noctuary.core.errors import MemoryRefusedError, StoreError, StoreLockedErro
 from noctuary.core.sqlite import directory_lock
 from noctuary.core.store import store_for_source
 from noctuary.recall.api import recall
+from noctuary.sources.open import open_source
 from noctuary.sources.own_store import MIGRATIONS, OWN_FILE
-from noctuary.sources.source import MemoryLink, open_source
+from noctuary.sources.source import MemoryLink
 from tests.support.claude_memory import found_by_words, records_of
 from tests.support.live import Cache, publish_from
 from tests.support.store import new_store
@@ -285,31 +286,6 @@ def test_who_waits_in_vain_is_told_to_try_again(home: Path) -> None:
         other.execute("COMMIT")
         waiting.join()
     assert rows(home) == {1: KEY, 2: "The last."}
-
-
-def test_one_that_is_refused_does_not_stop_the_others_of_its_batch(home: Path) -> None:
-    outcomes: list[Any] = []
-
-    def keep(text: str, supersedes: int | None = None) -> None:
-        try:
-            outcomes.append(remember(text, supersedes=supersedes).id)
-        except MemoryRefusedError as error:
-            outcomes.append(error)
-
-    remember(KEY)
-    at_once = [
-        *(threading.Thread(target=keep, args=(f"Entry {n}.",)) for n in range(4)),
-        *(threading.Thread(target=keep, args=(f"Wrong {n}.", 99)) for n in range(2)),
-    ]
-    with directory_lock(home):
-        for one in at_once:
-            one.start()
-        time.sleep(0.2)
-    for one in at_once:
-        one.join()
-    assert sorted(o for o in outcomes if isinstance(o, int)) == [2, 3, 4, 5]
-    assert len([o for o in outcomes if isinstance(o, MemoryRefusedError)]) == 2
-    assert sorted(rows(home).values()) == sorted([KEY, *(f"Entry {n}." for n in range(4))])
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from noctuary.sources.corpus import read_records
 from noctuary.sources.evidence import read_evidence, write_evidence
 from noctuary.sources.export import export_corpus
 from noctuary.sources.normalize import Accepted, normalize
+from noctuary.sources.open import open_source
 from noctuary.sources.palace import (
     CHROMA_FILE,
     DOCUMENT_KEY,
@@ -46,7 +47,6 @@ from noctuary.sources.source import (
     RawRow,
     Share,
     SourceIdentity,
-    open_source,
 )
 from noctuary.text.flags import find_mark
 from tests.support.palaces import (

@@ -27,8 +27,10 @@ from noctuary.sources.ingest import (
     ingest_transcripts,
     open_with_turns,
 )
+from noctuary.sources.open import open_source, read_marker
 from noctuary.sources.own_store import OWN_FILE
-from noctuary.sources.source import MemoryLink, Source, open_source, read_marker
+from noctuary.sources.source import MemoryLink, Source
+from tests.support.claude_memory import check_rows_of
 from tests.support.live import Cache, age, make_cache
 from tests.support.palaces import drawer, make_palace
 from tests.support.store import Store, new_store
@@ -128,6 +130,7 @@ def test_rows_are_those_of_each_store_read_alone(
 ) -> None:
     """The differential twin: exported one by one, every memory is the same but for its id."""
     with open_source(everything) as several:
+        check_rows_of(several)
         report = export_corpus(several, tmp_path / "all")
     found = {r.memory_id: r for r in read_records(tmp_path / "all")}
     alone = {"cache": cache.path, "notes": notes, "own": home / OWN_FILE, "palace": palace}

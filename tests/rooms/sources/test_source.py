@@ -19,7 +19,7 @@ from noctuary.core.settings import Settings, SourceSettings, TranscriptSettings
 from noctuary.sources.corpus import read_records
 from noctuary.sources.export import export_corpus
 from noctuary.sources.ingest import CombinedSource
-from noctuary.sources.source import MARKER_CHARS, open_source, read_marker
+from noctuary.sources.open import MARKER_CHARS, open_source, read_marker
 from tests.support.databases import MakeDatabase, name_database, rows_of, run_sql
 
 Make = Callable[..., Path]

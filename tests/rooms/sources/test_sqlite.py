@@ -15,7 +15,8 @@ from noctuary.core import sqlite as foreign_file
 from noctuary.core.errors import SourceError, SourceFormatError
 from noctuary.sources import sqlite as pinned_file
 from noctuary.sources.export import export_corpus
-from noctuary.sources.source import KnownConcept, MemoryLink, RawRow, open_source
+from noctuary.sources.open import open_source
+from noctuary.sources.source import KnownConcept, MemoryLink, RawRow
 from noctuary.sources.sqlite import SqliteSource
 from tests.support.claude_memory import make_sqlite
 
@@ -45,7 +46,7 @@ from pathlib import Path
 # All of it now: that user may not look into the checkout.
 import noctuary.sources.claude_mem, noctuary.sources.exports, noctuary.sources.jsonl
 import noctuary.sources.markdown, noctuary.sources.palace, noctuary.sources.sqlite
-from noctuary.sources.source import open_source
+from noctuary.sources.open import open_source
 os.setuid(65534)
 with open_source(Path(sys.argv[1])) as source:
     print(sum(1 for _ in source.rows()))

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.agents.mcp_view import RelatedAnswer, plain
+from noctuary.agents.mcp_view import ORIGIN, plain
 from noctuary.sources import transcripts as module
 from noctuary.sources.claude_code import read_claude
 from noctuary.sources.codex import is_codex, read_codex
@@ -390,13 +390,8 @@ def test_turns_of_one_clock_sort_as_they_lie(stamps: list[int | None]) -> None:
 
 
 ANSWER = json.dumps(
-    plain(
-        RelatedAnswer(
-            about="spare key", kind="concept", memories=[], concepts=[], relations=[], totals={},
-            warnings=[], snapshot_id="s",
-        )
-    )
-)  # fmt: skip
+    plain({**ORIGIN, "memories": [], "relations": [], "totals": {}, "snapshot_id": "s"})
+)
 
 
 def vetted(key: str, kind: Any, name: str, *texts: str) -> str:

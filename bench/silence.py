@@ -1,16 +1,23 @@
-"""What a store without labels says to prompts that are none of its business; writes silence.json.
+"""How often a store without labels answers prompts it should not; writes silence.json.
 
-`python -m bench.abstention.silence --stores DIR [--sets NAME...]`
+`python -m bench.silence --stores DIR [--sets NAME...]`
 
-Each set is cut to some memories (`cut`) and a night without labels is run on it, below DIR; what is
-there is used again. Then questions of its own are asked, everyday prompts that calibrated nothing
-(prompts.txt), and questions of the other sets. Exit codes: 0 done; 1 a night failed; 2 the sets are
-not there.
+Each set is cut to some memories (`cut_set`) and a night without labels runs on it, below DIR; a
+store that is there is used again. Then it gets questions of its own, everyday prompts that
+calibrated nothing (prompts.txt), and questions of other sets. Exit codes: 0 done; 1 a night failed;
+2 the sets are not there.
 """
 
 from __future__ import annotations
 
+import argparse
+import gzip
+import json
+import math
+import shutil
+import sqlite3
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -18,24 +25,30 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bench.abstention.__main__ import measure_sets
-from bench.abstention.cut import Cut, cut_set
-from bench.abstention.questions import FOREIGN_SETS, sample
-from bench.compaction.sample_set import SAMPLE, write_sample_set
-from bench.constants.asking import RememberedVectors
-from bench.results import RESULTS_DIR
-from bench.suite.loading import load_set
+from bench.datasets import find_shared
+from bench.manifest import describe_run
+from bench.results import RESULTS_DIR, write_result
+from bench.suite.loading import LoadedSet, load_set
 from bench.suite.night import build_store
+from noctuary.core.errors import NoctuaryError
 from noctuary.evaluate.decide import words_only
 from noctuary.evaluate.labels import Query
 from noctuary.evaluate.metrics import auroc
 from noctuary.recall.candidates import Scope
 from noctuary.recall.engine import Recaller
+from noctuary.recall.inputs import Inputs
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.result import SIGNALS, WORDS
 from noctuary.sources.injected import worth_injecting
+from noctuary_pipelines import sample
 
+SAMPLE = "sample"
+FOREIGN_SETS = ("hotpotqa", "scifact", "realmem", "locomo")
+"""Whose questions the others get too: trivia, science, a user's life, two friends' talk."""
+
+SEED = 20_251
 RESULT = RESULTS_DIR / "silence.json"
 SETS = (SAMPLE, "locomo", "realmem", "2wikimultihopqa", "hotpotqa", "memdaily_zh", "prefeval")
 
@@ -74,8 +87,27 @@ class Told(NamedTuple):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure the sets that are asked for and return the exit code."""
-    return measure_sets(__doc__ or "", arguments, _measure, SETS, RESULT, {"kind": "silence"})
+    """Measure the sets that are asked for, write what is known after each, return the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--stores", type=Path, required=True, help="a folder with a store per set")
+    parser.add_argument("--sets", nargs="+", default=list(SETS), help="names of sets")
+    parser.add_argument("--out", type=Path, default=RESULT, help="where the JSON goes")
+    options = parser.parse_args(arguments)
+    shared = find_shared()
+    if shared is None:
+        print("no labelled sets: put them beside the checkout as ../shared or set NOCTUARY_SHARED")
+        return 2
+    data, stores = (shared / "data").absolute(), options.stores.absolute()
+    found: dict[str, Any] = {}
+    try:
+        for name in options.sets:
+            found[name] = _measure(name, data, stores)
+            document = {"kind": "silence", "sets": found, "manifest": describe_run()}
+            write_result(options.out, document)
+    except NoctuaryError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
 
 
 def _measure(name: str, data: Path, stores: Path) -> dict[str, Any]:
@@ -112,7 +144,7 @@ def _foreign(name: str, data: Path) -> list[Query]:
     others = [s for s in dict.fromkeys((*SETS, *FOREIGN_SETS)) if s not in (name, SAMPLE)]
     found: list[Query] = []
     for other in others:
-        found += sample(load_set(data / other).queries, FOREIGN_PER_SET)
+        found += draw(load_set(data / other).queries, FOREIGN_PER_SET)
     return _queries([query.text for query in found])
 
 
@@ -186,6 +218,102 @@ def _share(part: Any, whole: Any) -> float:
 def _ratio(told: Sequence[Told], part: str, whole: str) -> float:
     total = sum(getattr(t, whole) for t in told)
     return round(sum(getattr(t, part) for t in told) / total, DIGITS) if total else 0.0
+
+
+# A set cut small and without labels.
+
+MEMORIES = 1_200
+"""Memories kept of a set, at least where it has as many: more take longer for six nights."""
+
+QUESTIONS = 200
+"""Questions with an answer that are asked of each."""
+
+
+class Cut(NamedTuple):
+    """What is left of a set.
+
+    Attributes:
+        folder: Holds the memories and no label.
+        queries: Labelled queries, each with every labelled memory kept.
+        unanswerable: Queries that nothing answers, about what was kept.
+    """
+
+    folder: Path
+    queries: tuple[Query, ...]
+    unanswerable: tuple[Query, ...]
+
+
+def cut_set(loaded: LoadedSet, folder: Path) -> Cut:
+    """Write some of a set's memories into a folder and return what can be asked of them.
+
+    Whole wings where every question names one, so that a conversation keeps its company; else what
+    answers the questions, filled up with others.
+    """
+    rows = loaded.rows
+    if loaded.has_wings:
+        sizes = Counter(str(row["wing"]) for row in rows)
+        wings: set[str] = set()
+        for wing in sorted(sizes):
+            if sum(sizes[w] for w in wings) < MEMORIES:
+                wings.add(wing)
+        rows = [row for row in rows if row["wing"] in wings]
+        queries = draw([q for q in loaded.queries if q.wing in wings], QUESTIONS)
+        unanswerable = tuple(q for q in loaded.unanswerable if q.wing in wings)
+    else:
+        queries, unanswerable = draw(loaded.queries, QUESTIONS), loaded.unanswerable
+        wanted = {i for query in queries for i in query.relevant_ids}
+        order = np.random.default_rng(SEED).permutation(len(rows))
+        others = [i for i in order.tolist() if str(rows[i]["id"]) not in wanted]
+        chosen = set(others[: max(0, MEMORIES - len(wanted))])
+        rows = [row for i, row in enumerate(rows) if str(row["id"]) in wanted or i in chosen]
+    folder.mkdir(parents=True, exist_ok=True)
+    with gzip.open(folder / "corpus.jsonl.gz", "wt", encoding="utf-8") as lines:
+        lines.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    return Cut(folder, tuple(queries), unanswerable)
+
+
+def draw(queries: Sequence[Query], at_most: int) -> list[Query]:
+    """Return some of many queries in their order, always the same."""
+    order = np.random.default_rng(SEED).permutation(len(queries))
+    return [queries[i] for i in sorted(order[:at_most].tolist())]
+
+
+_COLUMNS = ("id", "content", "category", "tags", "expanded_keywords", "importance", "is_sensitive")
+_TIMES = ("created_at", "updated_at")
+
+
+def write_sample_set(directory: Path) -> Path:
+    """Write corpus.jsonl.gz and queries.jsonl into a folder, and return the folder."""
+    directory.mkdir(parents=True, exist_ok=True)
+    columns = (*_COLUMNS, *_TIMES)
+    database = sample.place_sample(directory / "source")
+    with (
+        closing(sqlite3.connect(database)) as db,
+        gzip.open(directory / "corpus.jsonl.gz", "wt", encoding="utf-8") as lines,
+    ):
+        for row in db.execute(f"SELECT {', '.join(columns)} FROM memories ORDER BY id"):
+            values = dict(zip(columns, row, strict=True))
+            values["is_sensitive"] = bool(values["is_sensitive"])
+            lines.write(json.dumps(values, ensure_ascii=False) + "\n")
+    shutil.copyfile(sample.QUERIES, directory / "queries.jsonl")
+    return directory
+
+
+class RememberedVectors:
+    """A world that encodes every query once."""
+
+    def __init__(self, world: Inputs) -> None:
+        self._world = world
+        self._vectors: dict[str, NDArray[np.float32]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._world, name)
+
+    def query_vector(self, text: str, within_ms: float = math.inf) -> NDArray[np.float32]:
+        """Return the vector of a query."""
+        if text not in self._vectors:
+            self._vectors[text] = self._world.query_vector(text)
+        return self._vectors[text]
 
 
 if __name__ == "__main__":

@@ -1,1 +1,0 @@
-"""How clustering and summarising grow with the number of turns: seconds, memory; made-up turns."""

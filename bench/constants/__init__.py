@@ -1,1 +1,0 @@
-"""The graph leg's constants, chosen by cross-validation over the queries of several sets."""

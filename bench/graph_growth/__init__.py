@@ -1,1 +1,0 @@
-"""How the graph's build grows with the number of memories: seconds and memory, on made-up texts."""

@@ -1,1 +1,0 @@
-"""What the phases of use, age and variety do to real answers, each against recall without it."""

@@ -1,1 +1,0 @@
-"""A year of a small store in compressed time: what grows although the store does not."""
