@@ -19,10 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noctuary.agents.mcp_view import ORIGIN, plain
+from noctuary.context.render import Line, render_block
 from noctuary.sources import transcripts as module
 from noctuary.sources.claude_code import read_claude
 from noctuary.sources.codex import is_codex, read_codex
-from noctuary.sources.injected import TAG, Line, render_block
+from noctuary.sources.injected import TAG
 from noctuary.sources.projects import (
     MAX_PROJECT_CHARS,
     choose_wing,
