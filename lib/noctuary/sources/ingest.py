@@ -50,7 +50,6 @@ from noctuary.sources.transcripts import (
     Reading,
     Skip,
     Vetted,
-    is_own_tool,
     parse_object,
     vet_part,
 )
@@ -184,14 +183,6 @@ class TurnsFile:
             "DELETE FROM parts WHERE number IN (SELECT number FROM turns WHERE turn_id = ?)",
             (turn_id,),
         )
-
-    def drop_own_traffic(self) -> None:
-        """Take out what noctuary's tools were told and answered, as earlier versions kept it."""
-        labels = [label for (label,) in self.db.execute("SELECT DISTINCT label FROM parts")]
-        own = [(label,) for label in labels if is_own_tool(label)]
-        bare = "UPDATE parts SET text = '[' || label || ']' WHERE kind = 'call' AND label = ?"
-        self.db.executemany(bare, own)
-        self.db.executemany("DELETE FROM parts WHERE kind = 'result' AND label = ?", own)
 
     def move(self, number: int, wing: str) -> None:
         """Give a turn another wing: its owner said which one after it was kept."""
@@ -518,7 +509,6 @@ def ingest_transcripts(
             with transaction(turns.db):
                 if known:
                     turns.db.execute("DELETE FROM files")
-                    turns.drop_own_traffic()
                 turns.keep_fact("settings", wanted)
         try:
             # A fork repeats lines of the session that it comes from, which is to be read before.
