@@ -32,6 +32,7 @@ from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
 from bench.suite.loading import LoadedSet, load_set
 from bench.suite.night import build_store
+from noctuary.context.render import worth_injecting
 from noctuary.core.errors import NoctuaryError
 from noctuary.evaluate.decide import words_only
 from noctuary.evaluate.labels import Query
@@ -41,7 +42,6 @@ from noctuary.recall.engine import Recaller
 from noctuary.recall.inputs import Inputs
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.result import SIGNALS, WORDS
-from noctuary.sources.injected import worth_injecting
 from noctuary_pipelines import sample
 
 SAMPLE = "sample"

@@ -47,15 +47,9 @@ from noctuary.sources.export import (
     rules_digest,
     scan_tables,
 )
-from noctuary.sources.ingest import (
-    find_roots,
-    find_unread_sessions,
-    forget_sensitive,
-    hash_bytes,
-    ingest_transcripts,
-    open_with_turns,
-)
+from noctuary.sources.ingest import find_unread_sessions, forget_sensitive, ingest_transcripts
 from noctuary.sources.source import KnownConcept, KnownEdge, KnownMention, MemoryLink
+from noctuary.sources.turns import find_roots, hash_bytes, open_with_turns
 from noctuary.work.stage import (
     Stage,
     StageOutput,

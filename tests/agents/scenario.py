@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from noctuary.sources.ingest import TranscriptSource, ingest_transcripts
+from noctuary.sources.ingest import ingest_transcripts
+from noctuary.sources.turns import TranscriptSource
 from tests.agents.model_server import ScriptedServer
 
 INJECTED = "INJECTEDWORD"

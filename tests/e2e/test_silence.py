@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from noctuary.context.render import worth_injecting
 from noctuary.evaluate.decide import words_only
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.result import SIGNALS, WORDS, WORDS_AND_VECTORS
-from noctuary.sources.injected import worth_injecting
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import ROOT
 from tests.e2e.stores import Bench, labelled_queries

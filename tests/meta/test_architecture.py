@@ -300,7 +300,7 @@ def test_every_room_says_what_it_is() -> None:
 
 RAW_ROWS = {
     "noctuary.core.tombstones": "opens the rows for every view, without what is being forgotten",
-    "noctuary.snapshot.forget": "searches them for what is being forgotten",
+    "noctuary.snapshot.forget_plan": "searches them for what is being forgotten",
     "noctuary.snapshot.checks": "judges a candidate, which is no view",
     "noctuary.sources.echo": "keeps hashes of what a night exported, for the next one",
 }

@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from noctuary.context.render import worth_injecting
 from noctuary.evaluate.abstain import choose_threshold, find_usual, floor_score, reached_by
 from noctuary.recall.answerability import (
     Features,
@@ -19,7 +20,6 @@ from noctuary.recall.answerability import (
 )
 from noctuary.recall.result import FEATURES as ALL_FEATURES
 from noctuary.recall.result import RELATIVE_BAR, SIGNALS, WORDS, Measure
-from noctuary.sources.injected import worth_injecting
 from tests.support.calibration import calibrated
 
 SHARES = st.floats(0.0, 1.0)

@@ -7,16 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noctuary.context.inject import ECHO_BYTES, distinct, inject
-from noctuary.sources.injected import (
-    Line,
-    cut_blocks,
-    one_line,
-    place_of,
-    render_block,
-    size_bytes,
-    unescaped,
-    words_of,
-)
+from noctuary.context.render import Line, one_line, place_of, render_block
+from noctuary.sources.injected import cut_blocks, size_bytes, unescaped, words_of
 from noctuary.text.marks import estimate_tokens
 from tests.support.injections import answer, guard_of, memory, put_in_prompt, row
 

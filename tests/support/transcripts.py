@@ -17,9 +17,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from noctuary.core.settings import TranscriptSettings
-from noctuary.sources.ingest import TranscriptSource, ingest_transcripts
+from noctuary.sources.ingest import ingest_transcripts
 from noctuary.sources.source import RawRow
 from noctuary.sources.transcripts import IngestReport
+from noctuary.sources.turns import TranscriptSource
 
 START = datetime(2026, 11, 2, 9, 0, tzinfo=UTC)
 _WORDS = (

@@ -247,7 +247,7 @@ def _inject_new(
 ) -> str:
     """Return the block of memories that are new to the session, and remember them."""
     from noctuary.context.inject import distinct
-    from noctuary.sources.injected import worth_injecting
+    from noctuary.context.render import worth_injecting
 
     state = process.continue_session(event)
 

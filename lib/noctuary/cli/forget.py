@@ -94,8 +94,8 @@ def _asked(query: str | None, user: str | None, wing: str | None, store: str | N
     """Return ids of what a question finds: nothing where it abstains."""
     if query is None:
         return []
+    from noctuary.context.render import worth_injecting
     from noctuary.recall.api import recall
-    from noctuary.sources.injected import worth_injecting
 
     found = recall(query, _HITS, user=user, wing=wing, store=store, dry_run=True)
     cli.warn(*cli.coded(found.warnings))

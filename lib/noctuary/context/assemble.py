@@ -17,6 +17,7 @@ from noctuary.context import prompt
 from noctuary.context.documents import Authored, Node, load_documents, require_hard_fits
 from noctuary.context.inject import line_of, wordings_of
 from noctuary.context.prompt import Context, ContextProfile, Degradation, Part, Section, Turn
+from noctuary.context.render import Line
 from noctuary.core.errors import EncoderError, SnapshotMissingError, StoreError
 from noctuary.core.types import UNDATED_US, to_micros
 from noctuary.embed.lean import LeanEncoder
@@ -32,7 +33,7 @@ from noctuary.recall.profile import (
     resolve_for_recall,
 )
 from noctuary.recall.result import RecallResult, RecallWarning
-from noctuary.sources.injected import Line, append_injection
+from noctuary.sources.injected import append_injection
 from noctuary.text.marks import split_speaker
 from noctuary.text.tokens import tokenize
 from noctuary.usage.access_log import append_retrievals

@@ -9,22 +9,25 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from noctuary.context import render
+from noctuary.context.render import Line
 from noctuary.core.store import StorePaths
 from noctuary.sources import injected
 from noctuary.sources.injected import (
     InjectedWording,
-    Line,
     append_injection,
     words_of,
 )
 from noctuary.text.marks import (
     CHARS_PER_TOKEN_DEFAULT,
+    SENTENCE_END,
     chars_per_token,
+    ends_as_question,
     split_speaker,
     utf16_units,
 )
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
 # Of a block: agents cut a hook's output beyond 8,000 to 10,000. The last memories are left out.
 MAX_BLOCK_CHARS = 7_500
 
-_FRAME_UNITS = injected.FRAME_CHARS - injected.COUNT_CHARS  # without the number of memories
+_FRAME_UNITS = render.FRAME_CHARS - render.COUNT_CHARS  # without the number of memories
 
 # Shortest wording that is known again by itself, in UTF-8 bytes without spaces: some six words.
 # People say shorter things again of their own; a higher bound lets short facts return.
@@ -73,7 +76,7 @@ def inject(
             recognise the text once it has lost its tag.
     """
     plain = result if isinstance(result, Mapping) else result.to_json()
-    found = distinct(injected.worth_injecting(plain))
+    found = distinct(render.worth_injecting(plain))
     block = make_block(found, max_chars, max_tokens)
     if not on_record:
         return block
@@ -88,7 +91,7 @@ def make_block(
 ) -> Injection:
     """Return the block of the first memories that fit into both limits; nothing is recorded."""
     rendered: list[str] = []
-    chars, units, ratio = injected.FRAME_CHARS, _FRAME_UNITS, CHARS_PER_TOKEN_DEFAULT
+    chars, units, ratio = render.FRAME_CHARS, _FRAME_UNITS, CHARS_PER_TOKEN_DEFAULT
     for memory in memories:
         line = line_of(memory).rendered()
         chars += len(line) + 1
@@ -98,7 +101,7 @@ def make_block(
         if chars > max_chars or (max_tokens is not None and tokens > max_tokens):
             break
         rendered.append(line)
-    return Injection(injected.frame(rendered), len(rendered), len(memories) - len(rendered))
+    return Injection(render.frame(rendered), len(rendered), len(memories) - len(rendered))
 
 
 def record_block(store: Any, memories: Sequence[Mapping[str, Any]], query: str) -> str | None:
@@ -168,9 +171,9 @@ def _said(memory: Mapping[str, Any]) -> _Said:
     from noctuary.text.tokens import tokenize
 
     text = str(memory.get("content", ""))
-    shown, asking = injected.one_line(text), _asking()
+    shown, asking = render.one_line(text), _asking()
     words = frozenset(tokenize(shown))
-    parts = (tuple(tokenize(part)) for part in _SENTENCE.split(text[: injected.MAX_MEMORY_CHARS]))
+    parts = (tuple(tokenize(part)) for part in _SENTENCE.split(text[: render.MAX_MEMORY_CHARS]))
     return _Said(shown, words - asking or words, bool(words & asking), frozenset(parts))
 
 
@@ -256,11 +259,19 @@ def wordings_of(memories: Sequence[Mapping[str, Any]], query: str) -> list[Injec
         asked += _wording(injected.ASKED, words_of(query), injected.NOBODY, injected.NOBODY)
     # A request that was made before is made again, which is news of its own.
     stored = [m for m in memories if m.get("session_id") is None]
-    if injected.is_lookup(query, (str(m.get("content", "")) for m in stored)):
+    if is_lookup(query, (str(m.get("content", "")) for m in stored)):
         asked.append(_row(injected.LOOKUP, words_of(query), injected.NOBODY, injected.NOBODY))
     if asked and not _is_secret(query):
         found += asked
     return list(dict.fromkeys(found))
+
+
+def is_lookup(prompt: str, recalled: Iterable[str]) -> bool:
+    """Return whether every sentence of a prompt asks, or is made of words that were recalled."""
+    sentences = [s for s in re.split(SENTENCE_END, prompt) if words_of(s)]
+    told = [set(words_of(s)) for s in sentences if not ends_as_question(s)]
+    known = {word for text in recalled for word in words_of(text)} if told else set[str]()
+    return bool(sentences) and all(words <= known for words in told)
 
 
 def _is_secret(query: str) -> bool:
@@ -285,10 +296,8 @@ def line_of(memory: Mapping[str, Any]) -> Line:
     """Return a memory, as `RecalledMemory.to_json` gives it, as a line of the block."""
     made = memory.get("created_at")
     day = made[:_DAY_CHARS] if isinstance(made, str) and made else "undated"
-    place = injected.place_of(_name(memory.get("wing")), _name(memory.get("room")))
-    return Line(
-        str(memory.get("id")), day, injected.one_line(str(memory.get("content", ""))), place
-    )
+    place = render.place_of(_name(memory.get("wing")), _name(memory.get("room")))
+    return Line(str(memory.get("id")), day, render.one_line(str(memory.get("content", ""))), place)
 
 
 def _name(value: Any) -> str | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
 from noctuary.context.documents import Node
+from noctuary.context.render import Line, render_block
 from noctuary.core.errors import LineFault, SessionFileError
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.types import to_micros
@@ -20,7 +21,6 @@ from noctuary.embed.lean import WordPiece, split_words
 from noctuary.recall.candidates import aware
 from noctuary.recall.profile import RetrievalProfile, value_faults
 from noctuary.recall.result import RecallWarning
-from noctuary.sources.injected import Line, render_block
 from noctuary.text.marks import estimate_tokens
 
 PartKind = Literal["I1", "I2", "tail", "variant"]

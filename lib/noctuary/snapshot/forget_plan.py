@@ -310,7 +310,7 @@ def _read_source(
             _rows_of(source, wanted, paths.turns) if wanted and isinstance(source, Path) else None
         )
         if rows is None:
-            from noctuary.sources.ingest import open_with_turns
+            from noctuary.sources.turns import open_with_turns
 
             with open_with_turns(source, paths.turns, settings, paths.work / "corpus") as opened:
                 return _sifted(opened.rows(), settings), []
@@ -337,7 +337,7 @@ def _rows_of(source: Path, wanted: set[str], turns: Path) -> list[RawRow] | None
     except SourceError:
         return None
     if turns.is_file():
-        from noctuary.sources.ingest import TranscriptSource
+        from noctuary.sources.turns import TranscriptSource
 
         with TranscriptSource(turns, id_kind="int", include_sidechains=True) as kept:
             for row in kept.rows():

@@ -12,13 +12,11 @@ import re
 from collections.abc import Iterator, Mapping
 
 from noctuary.sources.injected import is_machine_made
-from noctuary.sources.projects import project_of
 from noctuary.sources.transcripts import (
     FileContext,
     Message,
     Part,
     Reading,
-    Retraction,
     Role,
     Skip,
     Waiting,
@@ -26,14 +24,16 @@ from noctuary.sources.transcripts import (
     as_name,
     as_object,
     as_texts,
-    call_texts,
+    call_part,
+    join_answers,
     parse_moment,
+    result_part,
     squeeze,
+    text_part,
+    withdraw,
 )
 
 CLAUDE = "claude"
-_META_FLAGS = ("isMeta", "isVisibleInTranscriptOnly")
-_SYNTHETIC_MODEL = "<synthetic>"
 # Bookkeeping of the versions that were looked at.
 _TYPES = frozenset(
     {
@@ -55,60 +55,69 @@ _TYPES = frozenset(
 def read_claude(line: Mapping[str, object], context: FileContext) -> list[Reading]:
     """Return what a line adds to turns (results to their call's), or why nothing."""
     if not context.project and (folder := as_name(line.get("cwd"))):
-        context.folder, context.project = folder, project_of(folder)
+        context.enter(folder)
     context.version = context.version or as_name(line.get("version"))
-    kind = as_name(line.get("type"))
-    if kind == "queue-operation":
-        return [_follow_queue(line, context)]
-    if kind == "attachment":
-        return list(_read_attachment(line, context))
-    if kind not in ("user", "assistant"):
-        if kind == "system" and line.get("subtype") == "compact_boundary":
-            return [Skip.COMPACT_BOUNDARY]
-        return [Skip.OTHER_TYPE if kind in _TYPES else Skip.UNKNOWN_TYPE]
-    if line.get("isCompactSummary") is True:
-        return [Skip.COMPACT_SUMMARY]
-    if any(line.get(flag) is True for flag in _META_FLAGS):
-        return [Skip.META]
     message = as_object(line.get("message"))
-    if message.get("model") == _SYNTHETIC_MODEL or line.get("isApiErrorMessage") is True:
-        return [Skip.SYNTHETIC]
-    if kind == "assistant":
-        return list(_read_answer(line, message, context))
-    return list(_read_message(line, message, context))
+    match line:
+        case {"type": "queue-operation"}:
+            return [_follow_queue(line, context)]
+        case {"type": "attachment"}:
+            return [_read_attachment(line, as_object(line.get("attachment")), context)]
+        case {"type": "system", "subtype": "compact_boundary"}:
+            return [Skip.COMPACT_BOUNDARY]
+        case {"type": "user" | "assistant", "isCompactSummary": True}:
+            return [Skip.COMPACT_SUMMARY]
+        case {"type": "user" | "assistant", "isMeta": True} | {
+            "type": "user" | "assistant",
+            "isVisibleInTranscriptOnly": True,
+        }:
+            return [Skip.META]
+        case {"type": "user" | "assistant", "message": {"model": "<synthetic>"}} | {
+            "type": "user" | "assistant",
+            "isApiErrorMessage": True,
+        }:
+            return [Skip.SYNTHETIC]
+        case {"type": "assistant"}:
+            return _read_answer(line, message, context)
+        case {"type": "user"}:
+            return _read_message(line, message, context)
+        case _:
+            return [Skip.OTHER_TYPE if as_name(line.get("type")) in _TYPES else Skip.UNKNOWN_TYPE]
 
 
 def finish_claude(context: FileContext, *, is_idle: bool) -> list[Reading]:
     """Return the prompts of the queue that no line repeats; none while the file still grows."""
-    return list(_release(context, ("taken", "queued"))) if is_idle else []
+    return _release(context, ("taken", "queued")) if is_idle else []
 
 
 def _message(
     line: Mapping[str, object], context: FileContext, native: str, role: Role, *parts: Part
 ) -> Message:
-    """Return a message of a line's session."""
-    session = as_name(line.get("sessionId")) or context.session
+    """Return a message of a line's session, or of its subagent."""
+    session, agent_id = as_name(line.get("sessionId")) or context.session, line.get("agentId")
     context.session = context.session or session
-    named = any(isinstance(line.get(name), str) for name in ("agentId", "teamName"))
+    named = isinstance(agent_id, str) or isinstance(line.get("teamName"), str)
     is_sidechain = named or line.get("isSidechain") is True
     if is_sidechain:
-        session = f"{session}/{as_name(line.get('agentId')) or 'sidechain'}"
-    at_us = context.said_at(line)
-    return Message(native, role, CLAUDE, session, context.project, at_us, is_sidechain, parts)
+        session = f"{session}/{as_name(agent_id) or 'sidechain'}"
+    said = context.message(CLAUDE, native, role, parse_moment(line.get("timestamp")), *parts)
+    return said._replace(session=session, is_sidechain=is_sidechain)
 
 
 def _uuid(line: Mapping[str, object]) -> str:
     """Return the line's id: that of the line which it copies, in a forked session."""
     origin = as_object(line.get("forkedFrom")).get("messageUuid")
-    if named := as_name(origin) or as_name(line.get("uuid")):
-        return named
-    said = json.dumps([line.get("sessionId"), line.get("timestamp"), line.get("message")])
-    return hashlib.sha256(said.encode()).hexdigest()[:32]
+    said = [line.get("sessionId"), line.get("timestamp"), line.get("message")]
+    return as_name(origin) or as_name(line.get("uuid")) or _digest(said)
 
 
-def _is_human(origin: object) -> bool:
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]
+
+
+def _is_human(origin: object, text: str) -> bool:
     """Say whether a prompt is its user's; early versions do not say where one came from."""
-    return as_object(origin).get("kind") in (None, "human")
+    return as_object(origin).get("kind") in (None, "human") and not is_machine_made(text)
 
 
 # Answers: texts and tool calls.
@@ -116,30 +125,30 @@ def _is_human(origin: object) -> bool:
 
 def _read_answer(
     line: Mapping[str, object], message: Mapping[str, object], context: FileContext
-) -> Iterator[Reading]:
-    yield from _release(context, ("taken",), parse_moment(line.get("timestamp")))
+) -> list[Reading]:
+    found = _release(context, ("taken",), parse_moment(line.get("timestamp")))
     uuid, parts = _uuid(line), list[Part]()
     for index, block in enumerate(_blocks(message)):
-        kind = block.get("type")
-        if kind == "text" and isinstance(text := block.get("text"), str):
-            parts.append(Part(f"{uuid}:{index}", "text", "", (text,)))
-        elif kind == "tool_use" and (call := as_name(block.get("id"))):
-            name = as_name(block.get("name"))
-            if name == _QUESTION:
-                context.ask(call, "")
-            parts.append(Part(f"call:{call}", "call", name, call_texts(block.get("input"))))
-    if parts:
-        native = as_name(message.get("id")) or as_name(line.get("requestId")) or uuid
-        yield _message(line, context, native, "assistant", *parts)
-    else:
-        yield Skip.NO_CONTENT
+        match block:
+            case {"type": "text", "text": str(text)}:
+                parts.append(text_part(uuid, text, index))
+            case {"type": "tool_use"} if call := as_name(block.get("id")):
+                name = as_name(block.get("name"))
+                if name == _QUESTION:
+                    context.ask(call, "")
+                parts.append(call_part(call, name, block.get("input")))
+            case _:
+                pass
+    if not parts:
+        return [*found, Skip.NO_CONTENT]
+    native = as_name(message.get("id")) or as_name(line.get("requestId")) or uuid
+    return [*found, _message(line, context, native, "assistant", *parts)]
 
 
-def _blocks(message: Mapping[str, object]) -> list[Mapping[str, object]]:
+def _blocks(message: Mapping[str, object]) -> list[dict[str, object]]:
     content = message.get("content")
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}]
-    return [as_object(block) for block in as_list(content)]
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else as_list(content)
+    return [as_object(block) for block in blocks]
 
 
 # Messages of role user: prompts and results of tools, among them what the user said to one.
@@ -147,20 +156,22 @@ def _blocks(message: Mapping[str, object]) -> list[Mapping[str, object]]:
 
 def _read_message(
     line: Mapping[str, object], message: Mapping[str, object], context: FileContext
-) -> Iterator[Reading]:
+) -> list[Reading]:
     uuid, said, found = _uuid(line), list[Part](), list[Reading]()
     for index, block in enumerate(_blocks(message)):
-        kind = block.get("type")
-        if kind == "text" and isinstance(text := block.get("text"), str):
-            said.append(Part(f"{uuid}:{index}", "text", "", (_without_arguments(text),)))
-        elif kind == "tool_result" and (call := as_name(block.get("tool_use_id"))):
-            found += _read_result(line, block, call, context)
+        match block:
+            case {"type": "text", "text": str(text)}:
+                said.append(text_part(uuid, _without_arguments(text), index))
+            case {"type": "tool_result"} if call := as_name(block.get("tool_use_id")):
+                found += _read_result(line, block, call, context)
+            case _:
+                pass
     text = "\n".join(part.texts[0] for part in said)
-    if said and not (_is_human(line.get("origin")) and not is_machine_made(text)):
-        found += [Skip.META, Retraction(CLAUDE, uuid)]
+    if said and not _is_human(line.get("origin"), text):
+        found += [Skip.META, *withdraw(CLAUDE, uuid)]
     elif said and not _was_queued(text, line, context):
         found.append(_message(line, context, uuid, "user", *said))
-    yield from found or [Skip.NO_CONTENT]
+    return found or [Skip.NO_CONTENT]
 
 
 # Commands of Claude Code itself; what follows them tells the tool what to do. The words after a
@@ -205,61 +216,56 @@ _SOON_US = 60_000_000  # how long after an attachment a user line with its text 
 
 def _follow_queue(line: Mapping[str, object], context: FileContext) -> Reading:
     operation, text = line.get("operation"), "\n".join(as_texts(line.get("content")))
-    stamp = as_name(line.get("timestamp"))
-    if operation == "enqueue":
-        if is_machine_made(text):
-            return Skip.META
-        if text.strip() and not _TYPED_COMMAND.match(text):
-            said = json.dumps([as_name(line.get("sessionId")), stamp, text])
-            native = hashlib.sha256(said.encode()).hexdigest()[:32]
-            context.wait(Waiting("queued", text, stamp, native, False))
-        return Skip.OTHER_TYPE
     queued = [one for one in context.waiting if one.role == "queued"]
     named = [one for one in queued if not text or squeeze(one.text) == squeeze(text)]
-    if operation == "popAll":  # they are back in the box that they were typed in
-        context.waiting = [one for one in context.waiting if one.role != "queued"]
-    elif operation in ("dequeue", "remove") and named:
-        place = context.waiting.index(named[0])
-        if line.get("reason") in (None, "absorbed_mid_turn"):
-            context.waiting[place] = named[0]._replace(role="taken")
-        else:
-            del context.waiting[place]
+    match operation:
+        case "enqueue" if is_machine_made(text):
+            return Skip.META
+        case "enqueue" if text.strip() and not _TYPED_COMMAND.match(text):
+            stamp = as_name(line.get("timestamp"))
+            native = _digest([as_name(line.get("sessionId")), stamp, text])
+            context.wait("queued", text, stamp, native)
+        case "popAll":  # they are back in the box that they were typed in
+            context.waiting = [one for one in context.waiting if one.role != "queued"]
+        case "dequeue" | "remove" if named:
+            place, is_taken = context.waiting.index(named[0]), line.get("reason") in _TAKEN
+            kept = [named[0]._replace(role="taken")] if is_taken else []
+            context.waiting[place : place + 1] = kept
+        case _:
+            pass
     return Skip.OTHER_TYPE
 
 
-def _read_attachment(line: Mapping[str, object], context: FileContext) -> Iterator[Reading]:
-    attachment = as_object(line.get("attachment"))
+_TAKEN = (None, "absorbed_mid_turn")
+
+
+def _read_attachment(
+    line: Mapping[str, object], attachment: Mapping[str, object], context: FileContext
+) -> Reading:
     is_prompt = attachment.get("type") == "queued_command"
     if not is_prompt or attachment.get("commandMode") not in (None, "prompt"):
-        yield Skip.OTHER_TYPE
-        return
+        return Skip.OTHER_TYPE
     texts = as_texts(attachment.get("prompt"))
-    text = "\n".join(texts)
-    if (
-        attachment.get("isMeta") is True
-        or not _is_human(attachment.get("origin"))
-        or is_machine_made(text)
-    ):
-        yield Skip.META
-    elif not text.strip() or _was_queued(text, line, context):
-        yield Skip.NO_CONTENT
-    else:
-        uuid = _uuid(line)
-        stamp = as_name(line.get("timestamp"))
-        context.wait(Waiting("user", text, stamp, uuid, True))
-        yield _message(line, context, uuid, "user", Part(f"{uuid}:0", "text", "", texts))
+    text, uuid = "\n".join(texts), _uuid(line)
+    if attachment.get("isMeta") is True or not _is_human(attachment.get("origin"), text):
+        return Skip.META
+    if not text.strip() or _was_queued(text, line, context):
+        return Skip.NO_CONTENT
+    context.wait("user", text, as_name(line.get("timestamp")), uuid, is_read=True)
+    return _message(line, context, uuid, "user", Part(f"{uuid}:0", "text", "", texts))
 
 
 def _was_queued(text: str, line: Mapping[str, object], context: FileContext) -> bool:
     """Say whether a prompt was read in its other form; else it is no longer waited for."""
     wanted, at_us = squeeze(text), parse_moment(line.get("timestamp"))
-    same = [one for one in context.waiting if wanted and squeeze(one.text) == wanted]
-    known = next((one for one in same if not one.is_read), None)
-    for one in same if known is None else ():
+
+    def is_soon(one: Waiting) -> bool:
         then_us = parse_moment(one.stamp)
-        if at_us is None or then_us is None or abs(at_us - then_us) <= _SOON_US:
-            known = one
-            break
+        return at_us is None or then_us is None or abs(at_us - then_us) <= _SOON_US
+
+    same = [one for one in context.waiting if wanted and squeeze(one.text) == wanted]
+    unread = [one for one in same if not one.is_read]
+    known = next(iter(unread or filter(is_soon, same)), None)
     if known is not None:
         context.waiting.remove(known)
     return known is not None and known.is_read
@@ -267,15 +273,19 @@ def _was_queued(text: str, line: Mapping[str, object], context: FileContext) -> 
 
 def _release(
     context: FileContext, roles: tuple[str, ...], at_us: int | None = None
-) -> Iterator[Reading]:
-    """Yield the prompts that the agent took out of its queue and wrote nowhere else, up to then."""
-    for index, one in enumerate(context.waiting):
+) -> list[Reading]:
+    """Return prompts that the agent took out of its queue and wrote nowhere else, up to then."""
+
+    def is_due(one: Waiting) -> bool:
         # A fork repeats its parent's lines behind its own first prompt.
-        is_due = at_us is None or (parse_moment(one.stamp) or 0) <= at_us
-        if one.role in roles and not one.is_read and is_due:
-            context.waiting[index] = one._replace(role="user", is_read=True)
-            part = Part(f"{one.native}:0", "text", "", (one.text,))
-            yield _message({"timestamp": one.stamp}, context, one.native, "user", part)
+        return one.role in roles and (at_us is None or (parse_moment(one.stamp) or 0) <= at_us)
+
+    return [
+        _message(
+            {"timestamp": one.stamp}, context, one.native, "user", text_part(one.native, one.text)
+        )
+        for one in context.release(is_due, role="user")
+    ]
 
 
 # Results of tools. What the user says when rejecting a call, or answers to a question, is a prompt.
@@ -298,48 +308,42 @@ _ENDINGS = re.compile(
     r"|Read the answers carefully\b.*)\s*\Z",
     re.DOTALL,
 )
-_NO_REASON = "rejected by the user"
 
 
 def _read_result(
     line: Mapping[str, object], block: Mapping[str, object], call: str, context: FileContext
-) -> Iterator[Reading]:
+) -> Iterator[Message]:
     texts, failed = as_texts(block.get("content")), block.get("is_error") is True
     whole, said = "\n".join(texts), ""
     is_question = context.asked.pop(call, None) is not None
     if failed and _REJECTED.match(whole):
         reason = _REASON.search(whole)
         said = _NOTE.sub("", reason[1]).strip() if reason else ""
-        texts = (_NO_REASON,)
+        texts = ("rejected by the user",)
     elif is_question or _ANSWERED.match(whole):
-        said = _answer(line.get("toolUseResult"), whole)
+        said = _answer(as_object(line.get("toolUseResult")), _ANSWERED.match(whole))
         texts = () if said else texts
     else:
-        texts = tuple(_without_agent(text) for text in texts)
+        texts = tuple(map(_without_agent, texts))
     if texts:
-        part = Part(f"result:{call}", "result", "", texts, failed)
-        yield _message(line, context, "", "user", part)
+        yield _message(line, context, "", "user", result_part(call, texts, is_error=failed))
     if said:
         native = f"answer:{call}"
-        yield _message(line, context, native, "user", Part(f"{native}:0", "text", "", (said,)))
+        yield _message(line, context, native, "user", text_part(native, said))
 
 
-def _answer(result: object, whole: str) -> str:
+def _answer(result: Mapping[str, object], told: re.Match[str] | None) -> str:
     """Return what the user answered, each behind its question; "" where nothing was."""
-    given = as_object(as_object(result).get("answers"))
-    notes = as_object(as_object(result).get("annotations"))
-    lines = list[str]()
-    for question, value in given.items():
-        answer = ", ".join(as_texts(value) or [str(v) for v in as_list(value)]).strip()
+    notes, pairs = as_object(result.get("annotations")), list[tuple[str, str]]()
+    for question, value in as_object(result.get("answers")).items():
+        answer = ", ".join(as_texts(value) or map(str, as_list(value))).strip()
         note = as_object(notes.get(question)).get("notes")
-        answer = "; ".join(x for x in (answer, note) if isinstance(x, str) and x.strip())
-        if answer:
-            lines.append(f"[{question}] {answer}")
-    told = _ANSWERED.match(whole)
-    if lines or told is None:
-        return "\n".join(lines)
-    pairs = _PAIR.findall(told[1])
-    return "\n".join(f"[{q}] {a}" for q, a in pairs) or _ENDINGS.sub("", told[1]).strip()
+        said = [x for x in (answer, note) if isinstance(x, str) and x.strip()]
+        pairs.append((question, "; ".join(said)))
+    if told is None or any(answer for _, answer in pairs):
+        return join_answers(pairs)
+    found = _PAIR.findall(told[1])
+    return "\n".join(f"[{q}] {a}" for q, a in found) or _ENDINGS.sub("", told[1]).strip()
 
 
 # What a subagent's result has around its report.

@@ -11,16 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 
-from noctuary.sources.projects import project_of
 from noctuary.sources.transcripts import (
     FileContext,
     Message,
     Part,
     Reading,
-    Retraction,
     Role,
     Skip,
     Waiting,
@@ -28,9 +25,14 @@ from noctuary.sources.transcripts import (
     as_name,
     as_object,
     as_texts,
-    call_texts,
+    call_part,
+    join_answers,
+    parse_moment,
     parse_object,
+    result_part,
     squeeze,
+    text_part,
+    withdraw,
 )
 
 CODEX = "codex"
@@ -64,40 +66,32 @@ def is_codex(line: Mapping[str, object]) -> bool:
 
 def read_codex(line: Mapping[str, object], context: FileContext) -> list[Reading]:
     """Return what a line adds to turns, or why nothing; the context learns session and folder."""
-    return list(_read(line, as_object(line.get("payload")), context))
+    kind, payload = as_name(line.get("type")), as_object(line.get("payload"))
+    match kind:
+        case "response_item":
+            return _read_response(line, payload, context)
+        case "event_msg":
+            return _read_event(payload, as_name(line.get("timestamp")), context)
+        case "compacted":
+            return [*_drop_summary(payload, context), Skip.COMPACT_SUMMARY]
+        case "session_meta" if not context.has_meta:
+            _learn(payload, context)
+            return [Skip.OTHER_TYPE]
+        case _:
+            return [Skip.OTHER_TYPE if kind in _TYPES else Skip.UNKNOWN_TYPE]
 
 
 def finish_codex(context: FileContext) -> list[Reading]:
     """Return the messages that still wait for their event where the file ends."""
-    return list(_release(context))
-
-
-def _read(
-    line: Mapping[str, object], payload: Mapping[str, object], context: FileContext
-) -> Iterator[Reading]:
-    kind, stamp = as_name(line.get("type")), as_name(line.get("timestamp"))
-    if kind == "response_item":
-        yield from _read_response(line, payload, stamp, context)
-    elif kind == "event_msg":
-        yield from _read_event(payload, stamp, context)
-    elif kind == "compacted":
-        yield from _drop_summary(payload, context)
-        yield Skip.COMPACT_SUMMARY
-    else:
-        if kind == "session_meta":
-            _learn(payload, context)
-        yield Skip.OTHER_TYPE if kind in _TYPES else Skip.UNKNOWN_TYPE
+    return _release(context)
 
 
 def _learn(payload: Mapping[str, object], context: FileContext) -> None:
     """Take session, folder and kind of session from the first line that names them."""
-    if context.has_meta:
-        return
     context.has_meta = True
     context.session = as_name(payload.get("id")) or context.session
     context.version = as_name(payload.get("cli_version")) or context.version
-    context.folder = as_name(payload.get("cwd"))
-    context.project = project_of(context.folder) or context.project
+    context.enter(as_name(payload.get("cwd")))
     source = payload.get("source")
     named = as_name(payload.get("thread_source")) or as_name(source)
     context.is_sidechain = "subagent" in as_object(source) or named == "subagent"
@@ -106,13 +100,8 @@ def _learn(payload: Mapping[str, object], context: FileContext) -> None:
 
 
 def _message(native: str, role: Role, part: Part, stamp: str, context: FileContext) -> Message:
-    where = (context.session, context.project, context.said_at({"timestamp": stamp}))
-    copied_from = context.copied_from if role == "user" else ""
-    return Message(native, role, CODEX, *where, context.is_sidechain, (part,), copied_from)
-
-
-def _text_part(native: str, text: str) -> Part:
-    return Part(f"{native}:0", "text", "", (text,))
+    said = context.message(CODEX, native, role, parse_moment(stamp), part)
+    return said._replace(copied_from=context.copied_from if role == "user" else "")
 
 
 def _hash_said(role: Role, text: str, stamp: str) -> str:
@@ -124,72 +113,69 @@ def _hash_said(role: Role, text: str, stamp: str) -> str:
 # Events: prompts, and the bounds of a turn.
 
 
-def _read_event(
-    payload: Mapping[str, object], stamp: str, context: FileContext
-) -> Iterator[Reading]:
+def _read_event(payload: Mapping[str, object], stamp: str, context: FileContext) -> list[Reading]:
     inner, item = as_name(payload.get("type")), as_object(payload.get("item"))
-    if inner == "user_message":
-        yield from _take_prompt(as_texts(payload.get("message")), stamp, context)
-    elif inner == "item_completed" and item.get("type") == "UserMessage":
-        yield from _take_prompt(as_texts(item.get("content")), stamp, context)
-    elif inner == "context_compacted":
-        yield Skip.COMPACT_BOUNDARY
-    else:
-        if inner == "agent_message" or item.get("type") == "AgentMessage":
-            text = "\n".join(as_texts(payload.get("message")) or as_texts(item.get("content")))
-            context.heard = squeeze(text)
-            if _find_waiting("assistant", text, context) is not None:
-                yield from _release(context)
-        elif inner in _BOUNDS:
-            yield from _release(context)
-            context.waiting.clear()
-            turn = as_name(payload.get("turn_id"))
-            # Ids of turns begin with their time: this one began after the fork.
-            if inner == "task_started" and turn > context.session:
-                context.copied_from = ""
-        yield Skip.OTHER_TYPE
+    kind = f"{inner} {item.get('type')}" if inner == "item_completed" else inner
+    match kind:
+        case "user_message":
+            return _take_prompt(as_texts(payload.get("message")), stamp, context)
+        case "item_completed UserMessage":
+            return _take_prompt(as_texts(item.get("content")), stamp, context)
+        case "context_compacted":
+            return [Skip.COMPACT_BOUNDARY]
+        case _:
+            pass
+    found = list[Reading]()
+    if inner == "agent_message" or item.get("type") == "AgentMessage":
+        text = "\n".join(as_texts(payload.get("message")) or as_texts(item.get("content")))
+        context.heard = squeeze(text)
+        if _find_waiting("assistant", text, context) is not None:
+            found = _release(context)
+    elif inner in _BOUNDS:
+        found = _release(context)
+        context.waiting.clear()
+        # Ids of turns begin with their time: this one began after the fork.
+        if inner == "task_started" and as_name(payload.get("turn_id")) > context.session:
+            context.copied_from = ""
+    return [*found, Skip.OTHER_TYPE]
 
 
-def _take_prompt(texts: tuple[str, ...], stamp: str, context: FileContext) -> Iterator[Reading]:
+def _take_prompt(texts: tuple[str, ...], stamp: str, context: FileContext) -> list[Reading]:
     """Read the event of a prompt; a message that waits for it is the same prompt."""
-    context.step = ""
-    text = "\n".join(texts)
+    context.step, text = "", "\n".join(texts)
     known = _find_waiting("user", text, context)
     if known is not None:
         context.waiting.remove(known)
     if not text.strip():
-        yield Skip.NO_CONTENT
-        return
+        return [Skip.NO_CONTENT]
     native = _hash_said("user", text, stamp or context.session)
     if known is None:
-        context.wait(Waiting("user", text, stamp, native, True))
+        context.wait("user", text, stamp, native, is_read=True)
     elif known.is_read:
         native = known.native
     # What else waits of the user's role had no event of its own: it is the prompt's frame.
     context.waiting = [one for one in context.waiting if one.role != "user" or one.is_read]
-    yield _message(native, "user", _text_part(native, text), stamp, context)
+    return [_message(native, "user", text_part(native, text), stamp, context)]
 
 
 def _find_waiting(role: Role, text: str, context: FileContext) -> Waiting | None:
     """Return the prompt that was heard in the other place, if it was."""
     wanted = squeeze(text)
-    waiting = [one for one in context.waiting if one.role == role]
-    for one in waiting:
-        if squeeze(one.text) == wanted:
-            return one
+    waiting = [(squeeze(one.text), one) for one in context.waiting if one.role == role]
+    same = [one for said, one in waiting if said == wanted]
     # One place may name images or files where the other has none.
-    near = [one for one in waiting if not one.is_read and wanted and wanted in squeeze(one.text)]
-    return near[0] if len(near) == 1 else None
+    near = [one for said, one in waiting if not one.is_read and wanted and wanted in said]
+    return same[0] if same else near[0] if len(near) == 1 else None
 
 
-def _release(context: FileContext) -> Iterator[Reading]:
-    """Yield the messages that wait: no event of theirs will come."""
-    for index, one in enumerate(context.waiting):
-        if not one.is_read:
-            context.waiting[index] = one._replace(is_read=True)
-            role: Role = "user" if one.role == "user" else "assistant"
-            part = _text_part(one.native, one.text)
-            yield _message(one.native, role, part, one.stamp, context)
+def _release(context: FileContext) -> list[Reading]:
+    """Return the messages that wait: no event of theirs will come."""
+    found = list[Reading]()
+    for one in context.release(lambda _: True):
+        role: Role = "user" if one.role == "user" else "assistant"
+        part = text_part(one.native, one.text)
+        found.append(_message(one.native, role, part, one.stamp, context))
+    return found
 
 
 # Messages, tool calls and results.
@@ -208,42 +194,36 @@ _TYPED = "user."  # begins the kind of what the user gave
 
 
 def _read_response(
-    line: Mapping[str, object], payload: Mapping[str, object], stamp: str, context: FileContext
-) -> Iterator[Reading]:
-    inner = as_name(payload.get("type"))
-    if inner == "message":
-        role = payload.get("role")
-        if role == "assistant":
-            yield from _read_answer(line, payload, stamp, context)
-        elif role == "user":
-            yield from _hear_prompt(line, payload, stamp, context)
-        else:
-            yield Skip.META
-    elif inner in _CALLS:
-        yield from _release(context)
-        yield _read_call(payload, inner, stamp, context)
-    elif inner in _RESULTS:
-        yield from _release(context)
-        yield from _read_result(payload, stamp, context)
-    else:
-        yield Skip.OTHER_TYPE if inner in _ITEMS else Skip.UNKNOWN_TYPE
+    line: Mapping[str, object], payload: Mapping[str, object], context: FileContext
+) -> list[Reading]:
+    inner, stamp = as_name(payload.get("type")), as_name(line.get("timestamp"))
+    match payload:
+        case {"type": "message", "role": "assistant"}:
+            return _read_answer(as_object(line.get("metadata")), payload, stamp, context)
+        case {"type": "message", "role": "user"}:
+            is_inherited = as_object(line.get("metadata")).get("inherited_user_message") is True
+            return [Skip.META] if is_inherited else _hear_prompt(payload, stamp, context)
+        case {"type": "message"}:
+            return [Skip.META]
+        case _ if inner in _CALLS:
+            return [*_release(context), _read_call(payload, inner, stamp, context)]
+        case _ if inner in _RESULTS:
+            return [*_release(context), _read_result(payload, stamp, context)]
+        case _:
+            return [Skip.OTHER_TYPE if inner in _ITEMS else Skip.UNKNOWN_TYPE]
 
 
-def _hear_prompt(
-    line: Mapping[str, object], payload: Mapping[str, object], stamp: str, context: FileContext
-) -> Iterator[Reading]:
+def _hear_prompt(payload: Mapping[str, object], stamp: str, context: FileContext) -> list[Reading]:
     """Keep what may be a prompt until its event, or something else, follows."""
     text = _typed(payload)
-    if not text or as_object(line.get("metadata")).get("inherited_user_message") is True:
-        yield Skip.META
-        return
-    known = _find_waiting("user", text, context)
+    known = _find_waiting("user", text, context) if text else None
     if known is not None and known.is_read:  # its event came first
         context.waiting.remove(known)
-        yield Skip.META
-        return
-    native = _hash_said("user", text, stamp or context.session)
-    context.wait(Waiting("user", text, stamp, native, False))
+        return [Skip.META]
+    if text:
+        native = _hash_said("user", text, stamp or context.session)
+        context.wait("user", text, stamp, native)
+    return [] if text else [Skip.META]
 
 
 def _typed(payload: Mapping[str, object]) -> str:
@@ -264,28 +244,24 @@ def _typed(payload: Mapping[str, object]) -> str:
 
 
 def _read_answer(
-    line: Mapping[str, object], payload: Mapping[str, object], stamp: str, context: FileContext
-) -> Iterator[Reading]:
-    marks = as_object(line.get("metadata"))
+    marks: Mapping[str, object], payload: Mapping[str, object], stamp: str, context: FileContext
+) -> list[Reading]:
     if marks.get("compaction_output") is True:
-        yield Skip.COMPACT_SUMMARY
-        return
-    yield from _release(context)
-    text = "\n".join(as_texts(payload.get("content")))
+        return [Skip.COMPACT_SUMMARY]
+    found, text = _release(context), "\n".join(as_texts(payload.get("content")))
     if not text.strip():
-        yield Skip.NO_CONTENT
-        return
+        return [*found, Skip.NO_CONTENT]
     native = as_name(payload.get("id")) or _hash_said("assistant", text, stamp or context.session)
     context.step = native
     # A summary, which `compacted` follows, has no event; versions with these marks say so.
     if marks or not context.heard or context.heard == squeeze(text):
         context.last_answer = [native, text]
-        yield _message(native, "assistant", _text_part(native, text), stamp, context)
-    else:
-        context.wait(Waiting("assistant", text, stamp, native, False))
+        return [*found, _message(native, "assistant", text_part(native, text), stamp, context)]
+    context.wait("assistant", text, stamp, native)
+    return found
 
 
-def _drop_summary(payload: Mapping[str, object], context: FileContext) -> Iterator[Reading]:
+def _drop_summary(payload: Mapping[str, object], context: FileContext) -> list[Reading]:
     """Take back the answer that a compaction's summary is made of."""
     summary = squeeze(" ".join(as_texts(payload.get("message"))))
     kept = [
@@ -294,13 +270,12 @@ def _drop_summary(payload: Mapping[str, object], context: FileContext) -> Iterat
         if one.role == "user" or one.is_read or not summary.endswith(squeeze(one.text))
     ]
     is_dropped, context.waiting = len(kept) < len(context.waiting), kept
-    yield from _release(context)
-    if context.last_answer and not is_dropped:
-        native, text = context.last_answer
-        if summary.endswith(squeeze(text)):
-            yield Retraction(CODEX, native)
-    context.last_answer = []
-    context.step = ""
+    found = _release(context)
+    native, text = context.last_answer or ("", "")
+    if native and not is_dropped and summary.endswith(squeeze(text)):
+        found += withdraw(CODEX, native)
+    context.last_answer, context.step = [], ""
+    return found
 
 
 def _read_call(
@@ -314,10 +289,9 @@ def _read_call(
     if inner == "local_shell_call":
         arguments = {"command": as_object(arguments).get("command")}
     server, tool = as_name(payload.get("namespace")), as_name(payload.get("name")) or "shell"
-    name = f"{server}__{tool}" if server else tool
     if tool == _QUESTION:
         context.ask(call, json.dumps(_questions(arguments)))
-    part = Part(f"call:{call}", "call", name, call_texts(arguments))
+    part = call_part(call, f"{server}__{tool}" if server else tool, arguments)
     return _message(context.step, "assistant", part, stamp, context)
 
 
@@ -331,19 +305,14 @@ _HEAD = re.compile(
 )
 
 
-def _read_result(
-    payload: Mapping[str, object], stamp: str, context: FileContext
-) -> Iterator[Reading]:
+def _read_result(payload: Mapping[str, object], stamp: str, context: FileContext) -> Reading:
     context.step = ""
     call, output = as_name(payload.get("call_id")), payload.get("output")
     if not call:
-        yield Skip.NO_CONTENT
-        return
-    asked = context.asked.pop(call, "")
-    if asked and (answer := _answer(output, asked)):
+        return Skip.NO_CONTENT
+    if answer := _answer(output, context.asked.pop(call, "")):
         native = f"answer:{call}"
-        yield _message(native, "user", _text_part(native, answer), stamp, context)
-        return
+        return _message(native, "user", text_part(native, answer), stamp, context)
     shown = as_object(output)
     failed = shown.get("success") is False
     texts = list(as_texts(shown.get("content") if shown else output))
@@ -357,8 +326,8 @@ def _read_result(
             code = _EXIT_CODE.search(head[0])
             failed = failed or (code is not None and code[1] != "0")
             texts[index] = text[head.end() :]
-    part = Part(f"result:{call}", "result", "", tuple(texts), is_error=failed)
-    yield _message("", "assistant", part, stamp, context)
+    part = result_part(call, tuple(texts), is_error=failed)
+    return _message("", "assistant", part, stamp, context)
 
 
 # Questions of the agent: what its user answers is the user's.
@@ -374,17 +343,11 @@ def _questions(arguments: object) -> dict[str, str]:
 
 
 def _answer(output: object, asked: str) -> str:
-    """Return what the user answered, each behind its question; "" where there is no answer."""
-    texts = as_texts(output)
-    answers = as_object((parse_object("".join(texts)) or {}).get("answers"))
-    questions: dict[str, object] = {}
-    with suppress(ValueError):
-        questions = as_object(json.loads(asked))
-    lines = list[str]()
-    for key, value in answers.items():
+    """Return what the user answered, each behind its question; "" where nothing was asked."""
+    questions, pairs = parse_object(asked) or {}, list[tuple[str, str]]()
+    answers = parse_object("".join(as_texts(output))) if asked else None
+    for key, value in as_object((answers or {}).get("answers")).items():
         said = as_list(as_object(value).get("answers")) or as_list(value) or [value]
         given = [s.removeprefix(_NOTE).strip() for s in said if isinstance(s, str) and s.strip()]
-        if given:
-            question = questions.get(key)
-            lines.append(f"[{question}] {'; '.join(given)}" if question else "; ".join(given))
-    return "\n".join(lines)
+        pairs.append((str(questions.get(key, "")), "; ".join(given)))
+    return join_answers(pairs)

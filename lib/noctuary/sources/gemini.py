@@ -8,24 +8,27 @@ Qwen Code writes lines of a tree. docs/transcripts.md says which versions were r
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from noctuary.sources.injected import is_machine_made
-from noctuary.sources.projects import project_of
 from noctuary.sources.transcripts import (
     FileContext,
     Message,
     Part,
     Reading,
-    Retraction,
     Role,
     Skip,
     as_list,
     as_name,
     as_object,
     as_texts,
-    call_texts,
+    call_part,
+    join_answers,
+    parse_moment,
     parse_object,
+    result_part,
+    text_part,
+    withdraw,
 )
 
 GEMINI, QWEN = "gemini", "qwen"
@@ -51,29 +54,28 @@ def read_gemini(line: Mapping[str, object], context: FileContext) -> list[Readin
     """Return what a line, or a whole chat, adds to turns, or why nothing."""
     if "$rewindTo" in line:
         undone = context.cut_path(as_name(line["$rewindTo"]))
-        turns = [turn for native in undone for turn in (native, f"answer:{native}")]
-        return [Skip.OTHER_TYPE, *(Retraction(_agent(context), turn) for turn in turns)]
-    told = as_object(line.get("$set")) if "$set" in line else line
-    if "projectHash" in told or "sessionId" in told:
-        _learn(told, context)
-    messages = as_list(told.get("messages"))
+        return [Skip.OTHER_TYPE, *_withdraw(context.agent or GEMINI, undone)]
+    chat = as_object(line.get("$set")) if "$set" in line else line
+    if "projectHash" in chat or "sessionId" in chat:
+        _learn(chat, context)
+    messages = [as_object(message) for message in as_list(chat.get("messages"))]
     if messages:
         context.path = []
-        if any(as_object(message).get("type") == "qwen" for message in messages):
+        if any(message.get("type") == "qwen" for message in messages):
             context.agent = QWEN
-        spoken = _without_summary(messages)
+        texts = ["".join(_texts(message.get("content"))) for message in messages]
+        answers = {at for at, text in enumerate(texts) if _UNDERSTOOD.fullmatch(text)}
+        # Without what `/compress` made of the earlier ones, and the answer to it.
+        spoken = (m for at, m in enumerate(messages) if not {at, at + 1} & answers)
         found = [one for message in spoken for one in _read_message(message, context)]
         return [one for one in found if not isinstance(one, Skip)] or [Skip.OTHER_TYPE]
     if "$set" in line or "projectHash" in line:
         return [Skip.OTHER_TYPE]
-    return list(_read_message(line, context))
+    return _read_message(line, context)
 
 
-def _without_summary(messages: list[object]) -> list[object]:
-    """Return messages without what `/compress` made of the earlier ones, and the answer to it."""
-    texts = ["".join(_texts(as_object(message).get("content"))) for message in messages]
-    answers = {at for at, text in enumerate(texts) if _UNDERSTOOD.fullmatch(text)}
-    return [m for at, m in enumerate(messages) if not {at, at + 1} & answers]
+def _withdraw(agent: str, turns: list[str]) -> list[Message]:
+    return withdraw(agent, *(turn for native in turns for turn in (native, f"answer:{native}")))
 
 
 def _learn(line: Mapping[str, object], context: FileContext) -> None:
@@ -82,13 +84,9 @@ def _learn(line: Mapping[str, object], context: FileContext) -> None:
         # A subagent's file lies in a folder that is named like its parent session.
         context.session = f"{context.parent}/{session}" if context.parent else session
     context.is_sidechain = context.is_sidechain or line.get("kind") == "subagent"
-    folders = [as_name(one) for one in as_list(line.get("directories"))]
+    folders = as_list(line.get("directories"))
     if not context.folder and folders:
-        context.folder, context.project = folders[0], project_of(folders[0])
-
-
-def _agent(context: FileContext) -> str:
-    return context.agent or GEMINI
+        context.enter(as_name(folders[0]))
 
 
 # What Gemini CLI says in its user's place.
@@ -110,34 +108,29 @@ _SHELL_ENDS = re.compile(r"\n(?:Background PIDs|Process Group PGID|Signal): [^\n
 _UNTRUSTED = re.compile(r"\A<untrusted_context>\n?(.*?)\n?</untrusted_context>\s*\Z", re.DOTALL)
 
 
-def _read_message(value: object, context: FileContext) -> Iterator[Reading]:
-    message = as_object(value)
+def _read_message(message: Mapping[str, object], context: FileContext) -> list[Reading]:
     kind, native = as_name(message.get("type")), as_name(message.get("id"))
-    content = message.get("content")
-    has_results = any("functionResponse" in as_object(one) for one in as_list(content))
+    content, shown = message.get("content"), message.get("displayContent")
     if kind in _NOTICES:
-        yield Skip.OTHER_TYPE
-    elif not native or kind not in _ANSWERS | {"user"}:
-        yield Skip.UNKNOWN_TYPE
-    elif kind == "user" and not has_results:
-        context.follow(native, native)
-        if _FRAMES.match(typed_text(_texts(content))):  # it may be shown as the prompt before it
-            yield Skip.META
-            return
-        shown = message.get("displayContent")
-        yield _read_prompt(_texts(shown) or _texts(content), native, message, context)
-    elif kind == "user":  # what the tools gave back is at their calls too
-        yield Skip.NO_CONTENT
-    else:
-        context.follow(native, native)
-        yield from _read_answer(message, native, context)
+        return [Skip.OTHER_TYPE]
+    if not native or kind not in _ANSWERS | {"user"}:
+        return [Skip.UNKNOWN_TYPE]
+    if kind == "user" and any("functionResponse" in as_object(one) for one in as_list(content)):
+        return [Skip.NO_CONTENT]  # what the tools gave back is at their calls too
+    context.follow(native, native)
+    if kind != "user":
+        return _read_answer(message, native, context)
+    # A frame may be shown as the prompt before it.
+    is_frame = _FRAMES.match(typed_text(_texts(content)))
+    texts = _texts(shown) or _texts(content)
+    return [Skip.META if is_frame else _read_prompt(texts, native, message, context)]
 
 
 def _message(
     line: Mapping[str, object], context: FileContext, native: str, role: Role, *parts: Part
 ) -> Message:
-    where = (context.session, context.project, context.said_at(line), context.is_sidechain)
-    return Message(native, role, _agent(context), *where, parts)
+    at_us = parse_moment(line.get("timestamp"))
+    return context.message(context.agent or GEMINI, native, role, at_us, *parts)
 
 
 def _read_prompt(
@@ -148,7 +141,7 @@ def _read_prompt(
         return Skip.META
     if not text.strip():
         return Skip.NO_CONTENT
-    return _message(line, context, native, "user", Part(f"{native}:0", "text", "", (text,)))
+    return _message(line, context, native, "user", text_part(native, text))
 
 
 def typed_text(texts: tuple[str, ...]) -> str:
@@ -159,44 +152,37 @@ def typed_text(texts: tuple[str, ...]) -> str:
 
 def _texts(content: object) -> tuple[str, ...]:
     """Return the texts of a list of parts, thoughts left out."""
-    if isinstance(content, str):
-        return (content,)
-    parts = [content] if isinstance(content, dict) else as_list(content)
+    parts = as_list(content) or [content]
     spoken = [one for one in parts if as_object(one).get("thought") is not True]
     return tuple(
-        text for one in spoken for text in ((one,) if isinstance(one, str) else as_texts([one]))
+        text for one in spoken for text in as_texts(one if isinstance(one, str) else [one])
     )
 
 
-def _read_answer(
-    message: Mapping[str, object], native: str, context: FileContext
-) -> Iterator[Reading]:
+def _read_answer(message: Mapping[str, object], native: str, context: FileContext) -> list[Reading]:
     text = "".join(_texts(message.get("content")))
     if _FRAMES.match(text) or _UNDERSTOOD.fullmatch(text):
-        yield Skip.COMPACT_SUMMARY
-        return
+        return [Skip.COMPACT_SUMMARY]
     parts, said, answered = list[Part](), "", message
     if text.strip():
-        parts.append(Part(f"{native}:0", "text", "", (text,)))
-    for index, value in enumerate(as_list(message.get("toolCalls"))):
-        call = as_object(value)
+        parts.append(text_part(native, text))
+    for index, call in enumerate(map(as_object, as_list(message.get("toolCalls")))):
         name, key = as_name(call.get("name")), f"{native}/{as_name(call.get('id')) or index}"
-        parts.append(Part(f"call:{key}", "call", name, call_texts(call.get("args"))))
+        parts.append(call_part(key, name, call.get("args")))
         texts, failed = _results(as_list(call.get("result")))
         if name in _QUESTIONS and not failed:
             said, answered = _gemini_answer(call, texts), call
             texts = () if said else texts
-        is_error = failed or call.get("status") == "error"
         if texts:
-            parts.append(Part(f"result:{key}", "result", "", texts, is_error))
+            is_error = failed or call.get("status") == "error"
+            parts.append(result_part(key, texts, is_error=is_error))
+    found: list[Reading] = [Skip.NO_CONTENT]
     if parts:
-        yield _message(message, context, native, "assistant", *parts)
-    else:
-        yield Skip.NO_CONTENT
+        found = [_message(message, context, native, "assistant", *parts)]
     if said:
         answer = f"answer:{native}"
-        part = Part(f"{answer}:0", "text", "", (said,))
-        yield _message(answered, context, answer, "user", part)
+        found.append(_message(answered, context, answer, "user", text_part(answer, said)))
+    return found
 
 
 def _results(parts: list[object]) -> tuple[tuple[str, ...], bool]:
@@ -207,8 +193,7 @@ def _results(parts: list[object]) -> tuple[tuple[str, ...], bool]:
         error = response.get("error")
         failed = failed or bool(error)
         for text in as_texts(error) or as_texts(response.get("output")) or as_texts([part]):
-            inner = _UNTRUSTED.match(text)
-            texts.append(_SHELL_ENDS.sub("", inner[1] if inner else text))
+            texts.append(_SHELL_ENDS.sub("", _UNTRUSTED.sub(r"\1", text)))
     return tuple(texts), failed
 
 
@@ -219,15 +204,12 @@ _QUESTIONS = frozenset({"ask_user", "ask_user_question"})
 
 def _gemini_answer(call: Mapping[str, object], texts: tuple[str, ...]) -> str:
     questions = as_list(as_object(call.get("args")).get("questions"))
+    asked = {str(at): as_name(as_object(one).get("question")) for at, one in enumerate(questions)}
     answers = as_object((parse_object("\n".join(texts)) or {}).get("answers"))
-    lines = list[str]()
-    for place, answer in answers.items():
-        said = answer if isinstance(answer, str) else "; ".join(as_texts(answer))
-        asked = as_object(questions[int(place)]) if place in map(str, range(len(questions))) else {}
-        question = as_name(asked.get("question"))
-        if said.strip():
-            lines.append(f"[{question}] {said}" if question else said)
-    return "\n".join(lines)
+    return join_answers(
+        (asked.get(place, ""), answer if isinstance(answer, str) else "; ".join(as_texts(answer)))
+        for place, answer in answers.items()
+    )
 
 
 # Qwen Code: a line each for a prompt, an answer, a result; each names the one before it.
@@ -250,71 +232,65 @@ def read_qwen(line: Mapping[str, object], context: FileContext) -> list[Reading]
     context.agent = QWEN
     context.version = context.version or as_name(line.get("version"))
     if not context.folder and (folder := as_name(line.get("cwd"))):
-        context.folder, context.project = folder, project_of(folder)
+        context.enter(folder)
     uuid, subagent = as_name(line.get("uuid")), as_name(line.get("agentId"))
     context.is_sidechain = bool(subagent) or line.get("isSidechain") is True
     session = as_name(line.get("sessionId"))
     context.session = f"{session}/{subagent}" if subagent else session
     undone = context.follow(uuid, uuid, line.get("parentUuid"))
-    turns = [turn for native in undone for turn in (native, f"answer:{native}")]
-    found: list[Reading] = [Retraction(QWEN, turn) for turn in turns]
-    return [*found, *_read_qwen(line, uuid, context)]
+    return [*_withdraw(QWEN, undone), _read_qwen(line, uuid, context)]
 
 
-def _read_qwen(line: Mapping[str, object], uuid: str, context: FileContext) -> Iterator[Reading]:
-    kind, parts = as_name(line.get("type")), as_object(line.get("message")).get("parts")
-    if kind == "system":
-        is_summary = line.get("subtype") == "chat_compression"
-        yield Skip.COMPACT_SUMMARY if is_summary else Skip.OTHER_TYPE
-    elif kind == "user":
-        is_typed = line.get("subtype") in (None, "mid_turn_user_message")
-        if line.get("provenance") not in (None, "real_user") or not is_typed:
-            yield Skip.META
-        else:
+def _read_qwen(line: Mapping[str, object], uuid: str, context: FileContext) -> Reading:
+    parts, subtype = as_object(line.get("message")).get("parts"), line.get("subtype")
+    match as_name(line.get("type")):
+        case "system":
+            return Skip.COMPACT_SUMMARY if subtype == "chat_compression" else Skip.OTHER_TYPE
+        case "user":
+            is_user = line.get("provenance") in (None, "real_user")
+            if not is_user or subtype not in (None, "mid_turn_user_message"):
+                return Skip.META
             shown = as_object(line.get("systemPayload")).get("displayText")
-            yield _read_prompt(_texts(shown) or _texts(parts), uuid, line, context)
-    elif kind == "assistant":
-        context.step = uuid
-        yield _read_qwen_answer(as_list(parts), uuid, line, context)
-    elif kind == "tool_result":
-        yield from _read_qwen_result(as_list(parts), line, context)
-    else:
-        yield Skip.UNKNOWN_TYPE
+            return _read_prompt(_texts(shown) or _texts(parts), uuid, line, context)
+        case "assistant":
+            context.step = uuid
+            return _read_qwen_answer(as_list(parts), uuid, line, context)
+        case "tool_result":
+            return _read_qwen_result(as_list(parts), line, context)
+        case _:
+            return Skip.UNKNOWN_TYPE
 
 
 def _read_qwen_answer(
     content: list[object], uuid: str, line: Mapping[str, object], context: FileContext
 ) -> Reading:
-    parts = [Part(f"{uuid}:0", "text", "", (text,)) for text in ["".join(_texts(content))] if text]
-    for index, value in enumerate(content):
-        call = as_object(as_object(value).get("functionCall"))
-        if call:
-            key = f"call:{uuid}/{as_name(call.get('id')) or index}"
-            parts.append(Part(key, "call", as_name(call.get("name")), call_texts(call.get("args"))))
-    if not parts:
-        return Skip.NO_CONTENT
-    return _message(line, context, uuid, "assistant", *parts)
+    text = "".join(_texts(content))
+    calls = [as_object(as_object(value).get("functionCall")) for value in content]
+    parts = [text_part(uuid, text)] if text else []
+    parts += [
+        call_part(f"{uuid}/{as_name(o.get('id')) or at}", as_name(o.get("name")), o.get("args"))
+        for at, o in enumerate(calls)
+        if o
+    ]
+    return _message(line, context, uuid, "assistant", *parts) if parts else Skip.NO_CONTENT
 
 
 def _read_qwen_result(
     content: list[object], line: Mapping[str, object], context: FileContext
-) -> Iterator[Reading]:
+) -> Reading:
     shown = as_object(as_object(line.get("toolCallResult")).get("resultDisplay"))
-    said = "\n".join(
-        f"[{as_name(one.get('question'))}] {answer}"
+    said = join_answers(
+        (as_name(one.get("question")), answer)
         for one in map(as_object, as_list(shown.get("answers")))
-        if isinstance(answer := one.get("answer"), str) and answer.strip()
+        if isinstance(answer := one.get("answer"), str)
     )
     if said:
         native = f"answer:{as_name(line.get('uuid'))}"
-        part = Part(f"{native}:0", "text", "", (said,))
-        yield _message(line, context, native, "user", part)
-        return
+        return _message(line, context, native, "user", text_part(native, said))
     parts = list[Part]()
     for value in content:
         call = as_name(as_object(as_object(value).get("functionResponse")).get("id"))
         texts, failed = _results([value])
         if call and texts:
-            key = f"result:{context.step}/{call}"
-            parts.append(Part(key, "result", "", texts, failed))
-    yield _message(line, context, "", "assistant", *parts) if parts else Skip.NO_CONTENT
+            parts.append(result_part(f"{context.step}/{call}", texts, is_error=failed))
+    return _message(line, context, "", "assistant", *parts) if parts else Skip.NO_CONTENT

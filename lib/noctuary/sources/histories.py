@@ -188,8 +188,7 @@ def read_line(value: Mapping[str, object], context: FileContext) -> list[Reading
         known = read_gemini
     found = (read_codex if is_rollout else known)(value, context)
     context.lines += 1
-    for reading in found:
-        context.count(reading)
+    context.count(found)
     return found
 
 
@@ -199,8 +198,7 @@ def finish_lines(context: FileContext, *, is_idle: bool) -> list[Reading]:
     A file is idle when its agent has not written to it for a while.
     """
     found = finish_codex(context) if context.has_meta else finish_claude(context, is_idle=is_idle)
-    for reading in found:
-        context.count(reading)
+    context.count(found)
     return found
 
 

@@ -26,15 +26,18 @@ from noctuary.sources.transcripts import (
     Message,
     Part,
     Reading,
-    Retraction,
-    Role,
     Skip,
     as_list,
     as_name,
     as_object,
     as_texts,
-    call_texts,
+    call_part,
+    from_millis,
+    join_answers,
     parse_object,
+    result_part,
+    text_part,
+    withdraw,
 )
 
 OPENCODE = "opencode"
@@ -51,8 +54,9 @@ _TABLES = {
 }
 _LOOK_WAIT_S = 1.0  # for a writer that locks the whole file; OpenCode's never does
 _SLACK_MS = 86_400_000  # a clock may be set back; what was read already adds nothing
+_SESSION = ("id", "parentID", "directory", "version")
 _CHANGED = """
-SELECT id, parent_id, directory, {revert}, {version}, time_updated FROM session
+SELECT id, parent_id, directory, {version}, {revert}, time_updated FROM session
 WHERE time_updated >= ? OR {revert} IS NOT NULL ORDER BY time_created, id
 """
 _ROWS = """
@@ -63,9 +67,9 @@ WHERE m.session_id = ? ORDER BY m.time_created, m.id, p.id
 
 def is_session(path: Path) -> bool:
     """Say whether a path is that of a session's file below `storage`."""
-    is_named = _SESSIONS.fullmatch(path.name) is not None
     # OpenCode 0.x kept them below `info`, with other objects.
-    return is_named and path.parts[-4:-2] == (STORAGE, "session") and path.parent.name != "info"
+    is_placed = path.parts[-4:-2] == (STORAGE, "session") and path.parent.name != "info"
+    return is_placed and _SESSIONS.fullmatch(path.name) is not None
 
 
 def holds_conversations(path: Path) -> bool:
@@ -75,11 +79,11 @@ def holds_conversations(path: Path) -> bool:
 
 
 def _missing(db: sqlite3.Connection) -> list[str]:
-    return [
-        table
-        for table, wanted in _TABLES.items()
-        if not wanted <= {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
-    ]
+    return [table for table, wanted in _TABLES.items() if not wanted <= _columns(db, table)]
+
+
+def _columns(db: sqlite3.Connection, table: str) -> set[str]:
+    return {str(row[1]) for row in db.execute(f"PRAGMA table_info({table})")}
 
 
 def read_database(path: Path, context: FileContext) -> Iterator[Line]:
@@ -103,31 +107,29 @@ def read_database(path: Path, context: FileContext) -> Iterator[Line]:
 
 
 def _read_sessions(db: sqlite3.Connection, context: FileContext) -> Iterator[Line]:
-    columns = {row[1] for row in db.execute("PRAGMA table_info(session)")}
+    columns = _columns(db, "session")
     sql = _CHANGED.format(**{n: n if n in columns else "NULL" for n in ("revert", "version")})
-    since, last_ms = context.since_ms, context.since_ms
-    for session, parent, directory, revert, version, updated_ms in db.execute(
-        sql, (since,)
-    ).fetchall():
-        told = {"id": session, "parentID": parent, "directory": directory, "version": version}
-        told["revert"] = parse_object(revert) if isinstance(revert, str) else None
-        rows = db.execute(_ROWS, (session,))
+    changed = db.execute(sql, (context.since_ms,)).fetchall()
+    last_ms = context.since_ms
+    for *told, revert, updated_ms in changed:
+        session = dict[str, object](zip(_SESSION, told, strict=True))
+        session["revert"] = parse_object(revert) if isinstance(revert, str) else None
+        rows = db.execute(_ROWS, (session["id"],))
         for (native, data), parts in groupby(rows, itemgetter(0, 1)):
-            yield _line(told, native, data, [row[2] for row in parts])
-        if isinstance(updated_ms, int):
-            last_ms = max(last_ms, updated_ms)
+            yield _line(session, native, data, [row[2] for row in parts])
+        last_ms = max(last_ms, updated_ms if isinstance(updated_ms, int) else 0)
     last_ms = min(last_ms, time.time_ns() // 1_000_000)
-    context.since_ms = max(since, last_ms - _SLACK_MS)
+    context.since_ms = max(context.since_ms, last_ms - _SLACK_MS)
 
 
 def read_session(path: Path) -> Iterator[Line]:
     """Yield the messages of a session's file below `storage`."""
-    told = parse_object(_small(path)) or {}
-    storage = path.parents[2]
-    session = as_name(told.get("id")) or path.stem
-    for file in sorted((storage / "message" / session).glob("msg_*.json")):
+    session, storage = parse_object(_small(path)) or {}, path.parents[2]
+    for file in sorted(
+        (storage / "message" / (as_name(session.get("id")) or path.stem)).glob("msg_*.json")
+    ):
         parts = sorted((storage / "part" / file.stem).glob("prt_*.json"))
-        yield _line(told, file.stem, _small(file), [_small(part) for part in parts])
+        yield _line(session, file.stem, _small(file), [_small(part) for part in parts])
 
 
 def _small(path: Path) -> str:
@@ -135,9 +137,9 @@ def _small(path: Path) -> str:
         return handle.read(MAX_LINE_BYTES + 1).decode("utf-8", "replace")
 
 
-def _line(told: Mapping[str, object], native: object, data: object, parts: list[object]) -> Line:
+def _line(session: Mapping[str, object], native: object, data: object, parts: object) -> Line:
     """Return a message as a line: its texts are parsed one by one, as they were written."""
-    known = {name: told.get(name) for name in ("id", "parentID", "directory", "revert", "version")}
+    known = {name: session.get(name) for name in (*_SESSION, "revert")}
     value = {_KEY: native, "session": known, "message": data, "parts": parts}
     line = json.dumps(value, default=lambda _: None).encode()
     return Line(0, len(line), line if len(line) <= 2 * MAX_LINE_BYTES else None, True)
@@ -160,27 +162,31 @@ def read_opencode(line: Mapping[str, object], context: FileContext) -> list[Read
         return [Skip.COMPACT_SUMMARY]
     folder, parent = as_name(session.get("directory")), as_name(session.get("parentID"))
     context.folder, context.project = folder, project_of(folder)
-    context.session = as_name(session.get("id"))
-    if parent:
-        context.session = f"{parent}/{context.session}"
+    context.session = "/".join(filter(None, (parent, as_name(session.get("id")))))
     at = as_object(message.get("time")).get("created")
-    at_us = _micros(at)
+    at_us = from_millis(at)
     # A fork copies its messages under new ids, with their times.
     native = row if parent or at_us is None else f"{role}:{at}:{folder}"
     undone = as_name(as_object(session.get("revert")).get("messageID"))
     if undone and row >= undone:
-        return [Skip.META, Retraction(OPENCODE, native)]
+        return [Skip.META, *withdraw(OPENCODE, native)]
+    parts, answers = list[Part](), list[tuple[str, int | None]]()
+    for index, part in enumerate(map(_parsed, as_list(line.get("parts")))):
+        found, answer = _read_part(part, native, index)
+        parts += found
+        if answer:
+            ended = as_object(as_object(part.get("state")).get("time")).get("end")
+            answers.append((answer, from_millis(ended)))
     where = (OPENCODE, context.session, context.project)
-    parts = [_parsed(one) for one in as_list(line.get("parts"))]
-    found = _read_parts(parts, native, "user" if role == "user" else "assistant", at_us)
-    return [
-        Message(one, who, *where, said_us, bool(parent), tuple(said), folder=folder)
-        for one, who, said_us, said in found
-        if said
-    ] or [Skip.SYNTHETIC if message.get("error") else Skip.NO_CONTENT]
-
-
-_LAST_MS = 7_258_118_400_000  # the year 2200
+    said = list[Reading]()
+    if parts:
+        said.append(Message(native, role, *where, at_us, bool(parent), tuple(parts), folder=folder))
+    if answers:
+        name, text = f"answer:{native}", "\n".join(answer for answer, _ in answers)
+        at_us = next((ended for _, ended in answers[::-1] if ended), at_us)
+        part = text_part(name, text)
+        said.append(Message(name, "user", *where, at_us, bool(parent), (part,), folder=folder))
+    return said or [Skip.SYNTHETIC if message.get("error") else Skip.NO_CONTENT]
 
 
 def _parsed(data: object) -> dict[str, object]:
@@ -188,61 +194,44 @@ def _parsed(data: object) -> dict[str, object]:
     return (parse_object(str(data)) or {}) if is_text else {}
 
 
-def _read_parts(
-    parts: list[dict[str, object]], native: str, role: Role, at_us: int | None
-) -> Iterator[tuple[str, Role, int | None, list[Part]]]:
-    """Yield what was said and when, and what its user said to a tool call of it."""
-    said, answers, answered_us = list[Part](), list[str](), at_us
-    for index, part in enumerate(parts):
-        kind = part.get("type")
-        if kind == "text" and isinstance(text := part.get("text"), str):
-            # Synthetic: files that the user named, and what OpenCode says in their place.
-            if part.get("synthetic") is not True and part.get("ignored") is not True:
-                said.append(Part(f"{native}:{index}", "text", "", (text,)))
-        elif kind == "tool":
-            texts, answer = _tool(part, f"{native}/{index}")
-            said += texts
-            if answer:
-                answers.append(answer)
-                ended = as_object(as_object(part.get("state")).get("time")).get("end")
-                answered_us = _micros(ended) or answered_us
-    yield native, role, at_us, said
-    if answers:
-        name = f"answer:{native}"
-        yield name, "user", answered_us, [Part(f"{name}:0", "text", "", ("\n".join(answers),))]
-
-
-def _micros(at_ms: object) -> int | None:
-    return at_ms * 1000 if isinstance(at_ms, int) and 0 <= at_ms < _LAST_MS else None
+def _read_part(part: Mapping[str, object], native: str, index: int) -> tuple[list[Part], str]:
+    """Return what was said, or a tool call, and what the user said to it."""
+    match part:
+        # Files that the user named, and what OpenCode says in their place.
+        case {"type": "text", "synthetic": True} | {"type": "text", "ignored": True}:
+            return [], ""
+        case {"type": "text", "text": str(text)}:
+            return [text_part(native, text, index)], ""
+        case {"type": "tool"}:
+            return _read_tool(part, f"{native}/{index}")
+        case _:
+            return [], ""
 
 
 _REJECTED = re.compile(r"\s*The user rejected permission to use this specific tool call\b")
 _FEEDBACK = re.compile(r"with the following feedback:\s*(.*)\Z", re.DOTALL)
 
 
-def _tool(part: Mapping[str, object], key: str) -> tuple[list[Part], str]:
+def _read_tool(part: Mapping[str, object], key: str) -> tuple[list[Part], str]:
     """Return a call and its result, and what the user said to it."""
     state = as_object(part.get("state"))
     name, error = as_name(part.get("tool")), state.get("error")
-    call = Part(f"call:{key}", "call", name, call_texts(state.get("input")))
+    call = call_part(key, name, state.get("input"))
     if isinstance(error, str) and state.get("status") == "error":
-        reason = _FEEDBACK.search(error) if _REJECTED.match(error) else None
-        shown = "rejected by the user" if _REJECTED.match(error) else error
-        result = Part(f"result:{key}", "result", "", (shown,), is_error=True)
-        return [call, result], reason[1].strip() if reason else ""
-    questions = as_list(as_object(state.get("input")).get("questions"))
+        is_rejected = _REJECTED.match(error) is not None
+        reason = _FEEDBACK.search(error) if is_rejected else None
+        shown = "rejected by the user" if is_rejected else error
+        return [call, result_part(key, (shown,), is_error=True)], reason[
+            1
+        ].strip() if reason else ""
     answers = as_list(as_object(state.get("metadata")).get("answers"))
     if name == "question" and answers:
-        lines = [
-            f"[{as_name(as_object(asked).get('question'))}] {', '.join(_chosen(answer))}"
-            for asked, answer in zip(questions, answers, strict=False)
-            if _chosen(answer)
-        ]
-        return [call], "\n".join(lines)
+        questions = map(as_object, as_list(as_object(state.get("input")).get("questions")))
+        # What the user chose, and what they typed.
+        chosen = (
+            ", ".join(x for x in as_list(a) if isinstance(x, str) and x.strip()) for a in answers
+        )
+        asked = (as_name(question.get("question")) for question in questions)
+        return [call], join_answers(zip(asked, chosen, strict=False))
     texts = as_texts(state.get("output"))
-    return [call, *([Part(f"result:{key}", "result", "", texts)] if texts else [])], ""
-
-
-def _chosen(answer: object) -> list[str]:
-    """Return what the user chose, and what they typed."""
-    return [one for one in as_list(answer) if isinstance(one, str) and one.strip()]
+    return [call, *([result_part(key, texts)] if texts else [])], ""

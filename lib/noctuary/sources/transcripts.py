@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple, cast
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.types import to_micros
 from noctuary.sources.injected import cut_blocks, is_tool_answer
+from noctuary.sources.projects import project_of
 from noctuary.text.secrets import find_text_sensitivity
 
 
@@ -86,25 +87,18 @@ class Line(NamedTuple):
 
 def read_lines(handle: BinaryIO, start: int, stop: int) -> Iterator[Line]:
     """Yield the lines between two offsets of a file, blank ones included."""
-    handle.seek(start)
-    place = start
-    while place < stop:
-        data = handle.readline(min(MAX_READ_BYTES, stop - place))
-        if not data:
-            return
-        size, kept = len(data), data
-        while not data.endswith(b"\n") and place + size < stop:
-            # Longer than is held: only its length is wanted.
-            kept, data = None, handle.readline(min(_CHUNK_BYTES, stop - place - size))
-            if not data:
-                break
-            size += len(data)
-        place += size
-        if kept is not None:
-            kept = kept.strip(_BLANK)
-            kept = _ENCODED.sub(b'""', kept) if len(kept) > _ENCODED_FROM_BYTES else kept
-            kept = kept if len(kept) <= MAX_LINE_BYTES else None
-        yield Line(place, size, kept, data.endswith(b"\n"))
+    end = handle.seek(start)
+    while data := handle.readline(min(MAX_READ_BYTES, stop - end)):
+        size, text = len(data), data.strip(_BLANK)
+        is_whole = data.endswith(b"\n")
+        # Of a line that is too long to hold, only the length is wanted.
+        while not is_whole and (rest := handle.readline(min(_CHUNK_BYTES, stop - end - size))):
+            size, text, is_whole = size + len(rest), b"", rest.endswith(b"\n")
+        end += size
+        if len(text) > _ENCODED_FROM_BYTES:
+            text = _ENCODED.sub(b'""', text)
+        is_held = size <= MAX_READ_BYTES and len(text) <= MAX_LINE_BYTES
+        yield Line(end, size, text if is_held else None, is_whole)
 
 
 def parse_object(data: bytes | str) -> dict[str, object] | None:
@@ -119,6 +113,14 @@ def parse_object(data: bytes | str) -> dict[str, object] | None:
 # How far before an earlier line's a stamp is a corrected clock, and its turn put behind that line;
 # wider puts more turns of a copied history behind what follows it.
 MAX_SKEW_US = 3_600_000_000
+
+
+def from_millis(value: object) -> int | None:
+    """Convert milliseconds since the epoch to microseconds; None unless it is 1970 to 2200."""
+    return value * 1000 if isinstance(value, int) and 0 <= value < _LAST_MS else None
+
+
+_LAST_MS = 7_258_118_400_000  # the year 2200
 
 
 def parse_moment(value: object) -> int | None:
@@ -207,26 +209,39 @@ class Part(NamedTuple):
     is_error: bool = False  # Of a result: the tool failed
 
 
+def text_part(native: str, text: str, index: int = 0) -> Part:
+    """Return a text of a turn; `index` is its place among the blocks of its line."""
+    return Part(f"{native}:{index}", "text", "", (text,))
+
+
+def call_part(call: str, tool: str, arguments: object) -> Part:
+    """Return a tool call."""
+    return Part(f"call:{call}", "call", tool, call_texts(arguments))
+
+
+def result_part(call: str, texts: tuple[str, ...], *, is_error: bool = False) -> Part:
+    """Return the result of a tool call."""
+    return Part(f"result:{call}", "result", "", texts, is_error)
+
+
 class Message(NamedTuple):
     """What one line adds to one turn."""
 
     native_id: str  # The agent's id of the turn; "" of results, which join their call's
     role: Role  # Who says it
     agent: str  # "claude", "codex", "chatgpt" or "claude-ai"
-    session: str  # The conversation
-    project: str  # The wing; "" where none is known
-    at_us: int | None  # Microseconds since the epoch, or None
-    is_sidechain: bool  # Said by or to a subagent
-    parts: tuple[Part, ...]  # In order; at least one
+    session: str = ""  # The conversation
+    project: str = ""  # The wing; "" where none is known
+    at_us: int | None = None  # Microseconds since the epoch, or None
+    is_sidechain: bool = False  # Said by or to a subagent
+    parts: tuple[Part, ...] = ()  # In order; none: the turn is withdrawn, nobody said it
     copied_from: str = ""  # The session that may have it already: this one repeats its lines
     folder: str = ""  # Where it was said, if one file holds the sessions of several folders
 
 
-class Retraction(NamedTuple):
-    """A turn that an earlier version, or an earlier line, took for somebody's words."""
-
-    agent: str
-    native_id: str
+def withdraw(agent: str, *native_ids: str) -> list[Message]:
+    """Return what takes out turns that an earlier version, or line, took for somebody's words."""
+    return [Message(native_id, "user", agent) for native_id in native_ids]
 
 
 class Waiting(NamedTuple):
@@ -247,8 +262,8 @@ class FileContext:
     project: str = ""  # The wing of the folder that the session began in
     folder: str = ""  # That folder
     last_us: int | None = None  # When the last turn was said; None before the first dated one
-    step: str = ""  # Codex: native id of the answer that the next tool call belongs to
-    is_sidechain: bool = False  # Codex: the whole file is a subagent's
+    step: str = ""  # Native id of the answer that the next tool call or result belongs to
+    is_sidechain: bool = False  # Its lines are a subagent's
     has_meta: bool = False  # Codex: its session was named; a fork repeats its parent's lines
     copied_from: str = ""  # Codex: the session whose lines this file repeats so far
     heard: str = ""  # Codex: the last answer that had an event, squeezed
@@ -265,22 +280,40 @@ class FileContext:
     prompts: int = 0  # Messages of the user, subagents aside
     answers: int = 0  # Messages of the agent, subagents aside
 
-    def wait(self, one: Waiting) -> None:
+    def enter(self, folder: str) -> None:
+        """Take a folder as the one that the session is in."""
+        self.folder, self.project = folder, project_of(folder) or self.project
+
+    def message(
+        self, agent: str, native_id: str, role: Role, at_us: int | None, *parts: Part
+    ) -> Message:
+        """Return a message of the session, placed behind the one before."""
+        self.last_us = place_after(at_us, self.last_us)
+        where = (self.session, self.project, self.last_us, self.is_sidechain)
+        return Message(native_id, role, agent, *where, parts)
+
+    def wait(self, role: str, text: str, stamp: str, native: str, *, is_read: bool = False) -> None:
         """Remember a message until its other form comes; of many, the last ones."""
-        self.waiting = [*self.waiting, one][-_MOST_WAITING:]
+        self.waiting = [*self.waiting, Waiting(role, text, stamp, native, is_read)][-_MOST_WAITING:]
+
+    def release(self, is_due: Callable[[Waiting], bool], **changes: str) -> list[Waiting]:
+        """Mark unread messages that are due as read, for no other form will come; return them."""
+        due = [not one.is_read and is_due(one) for one in self.waiting]
+        found = [one for one, is_one in zip(self.waiting, due, strict=True) if is_one]
+        self.waiting = [
+            one._replace(is_read=True, **changes) if is_one else one
+            for one, is_one in zip(self.waiting, due, strict=True)
+        ]
+        return found
 
     def ask(self, call: str, questions: str) -> None:
         """Remember the questions of a call until its user answers."""
         if len(questions) <= _MOST_ASKED_CHARS:
             self.asked[call] = questions
-            for old in list(self.asked)[:-_MOST_WAITING]:
-                del self.asked[old]
+            self.asked = dict([*self.asked.items()][-_MOST_WAITING:])
 
     def follow(self, line: str, native: str, parent: object = None) -> list[str]:
-        """Add a line to the path of the conversation; return the turns that it undoes.
-
-        They stand behind the line that this one says it follows.
-        """
+        """Add a line to the path of the conversation; return the turns behind its parent."""
         undone = list[str]()
         if isinstance(parent, str) and self.path and self.path[-1][0] != parent:
             undone = self.cut_path(parent, is_kept=True)
@@ -289,36 +322,21 @@ class FileContext:
         return undone
 
     def cut_path(self, line: str, *, is_kept: bool = False) -> list[str]:
-        """Take a line, or what follows it, and all behind it off the path; return their turns."""
-        places = [at for at, (one, _) in enumerate(self.path) if one == line]
-        if not places:
-            return []
-        self.path, gone = self.path[: places[-1] + is_kept], self.path[places[-1] + is_kept :]
+        """Cut the path at a line, which may be kept; return the turns of the lines cut off."""
+        places = [at for at, (one, _) in enumerate(self.path, is_kept) if one == line]
+        at = places[-1] if places else len(self.path)
+        self.path, gone = self.path[:at], self.path[at:]
         return [native for _, native in gone]
 
-    def count(self, reading: Reading) -> None:
-        """Count what a line came to."""
-        self.unknown += reading == Skip.UNKNOWN_TYPE
-        if isinstance(reading, Message) and not reading.is_sidechain:
-            is_said = any(part.kind == "text" for part in reading.parts)
-            self.agent = reading.agent
-            self.prompts += reading.role == "user" and is_said
-            self.answers += reading.role == "assistant" and is_said
-
-    @property
-    def is_silent(self) -> bool:
-        """Say whether the agent answers and no prompt of its user was found."""
-        return self.answers > 0 and self.prompts == 0
-
-    @property
-    def is_strange(self) -> bool:
-        """Say whether many lines are of types that no version known here writes."""
-        return self.unknown >= _MIN_UNKNOWN and self.unknown > _MAX_SHARE * self.lines
-
-    def said_at(self, line: Mapping[str, object]) -> int | None:
-        """Return when a line was said, behind the one before."""
-        self.last_us = place_after(parse_moment(line.get("timestamp")), self.last_us)
-        return self.last_us
+    def count(self, readings: Sequence[Reading]) -> None:
+        """Count what lines came to."""
+        self.unknown += readings.count(Skip.UNKNOWN_TYPE)
+        for reading in readings:
+            if isinstance(reading, Message) and reading.parts and not reading.is_sidechain:
+                is_said = any(part.kind == "text" for part in reading.parts)
+                self.agent = reading.agent
+                self.prompts += reading.role == "user" and is_said
+                self.answers += reading.role == "assistant" and is_said
 
     def to_json(self) -> str:
         """Return what is known, as one line of JSON."""
@@ -326,7 +344,7 @@ class FileContext:
 
     @classmethod
     def from_json(cls, text: str) -> FileContext:
-        """Return what `to_json` wrote; what cannot be read is a context that knows nothing."""
+        """Return what `to_json` wrote, or an empty context for anything else."""
         try:
             found = cls(**parse_json(text))
             found.waiting = [Waiting(*one) for one in found.waiting]
@@ -338,11 +356,15 @@ class FileContext:
 _MOST_WAITING = 16
 _MOST_FOLLOWED = 4_000  # lines of a conversation that a later one can undo
 _MOST_ASKED_CHARS = 20_000
-_MIN_UNKNOWN = 3  # lines of unknown types before a file is strange
-_MAX_SHARE = 0.1  # of all lines: more, and what people said may stand in them
 
-Reading = Message | Skip | Retraction
-"""What a line comes to: part of a turn, why it is none, or a turn that is none after all."""
+Reading = Message | Skip
+"""What a line comes to: part of a turn, or why it is none."""
+
+
+def join_answers(pairs: Iterable[tuple[str, str]]) -> str:
+    """Return what the user answered to an agent's questions, each behind its question."""
+    given = ((asked, answer) for asked, answer in pairs if answer.strip())
+    return "\n".join(f"[{asked}] {answer}" if asked else answer for asked, answer in given)
 
 
 def squeeze(text: str) -> str:
@@ -424,12 +446,7 @@ def shorten(text: str, chars: int) -> str:
 
 
 def _shown(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    try:
-        return json.dumps(value, ensure_ascii=False)
-    except (ValueError, RecursionError):
-        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 # What of a message may be kept, as it will be kept.

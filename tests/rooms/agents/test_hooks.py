@@ -44,10 +44,11 @@ from noctuary.agents.state import (
     read_counters,
     read_journal,
 )
+from noctuary.context.render import Line, render_block
 from noctuary.core.settings import TranscriptSettings
 from noctuary.recall.engine import Recaller
 from noctuary.sources.ingest import TurnsFile
-from noctuary.sources.injected import Line, cut_blocks, render_block
+from noctuary.sources.injected import cut_blocks
 from noctuary.text.marks import estimate_tokens
 from tests.support.hook_shapes import AGENTS, shape_faults
 from tests.support.hook_worlds import MemoryWorld, answer, memory

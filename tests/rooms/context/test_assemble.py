@@ -28,13 +28,14 @@ from noctuary.context.assemble import (
 )
 from noctuary.context.documents import Authored, load_documents, parse_document
 from noctuary.context.prompt import PROFILES, Context, ContextProfile, Turn
+from noctuary.context.render import Line
 from noctuary.core.errors import AuthoredBudgetError, AuthoredMissingError
 from noctuary.core.sqlite import close_logs
 from noctuary.core.types import UNDATED_US
 from noctuary.recall.api import find_serving, recall
 from noctuary.recall.engine import Recaller
 from noctuary.recall.result import WORDS, WORDS_AND_VECTORS, Calibration
-from noctuary.sources.injected import Line, cut_blocks
+from noctuary.sources.injected import cut_blocks
 from noctuary.text.tokens import tokenize
 from tests.support.calibration import MEASURES, calibrated
 from tests.support.contexts import DAY_S, NOW_US, MemorySearch, chat, coverage, memory, s_final

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from noctuary.context.inject import ECHO_BYTES, MAX_BLOCK_CHARS, distinct, inject
+from noctuary.context.inject import ECHO_BYTES, MAX_BLOCK_CHARS, distinct, inject, is_lookup
 from noctuary.core.types import UNDATED_US
 from noctuary.recall.result import RecalledMemory, RecallResult
 from noctuary.sources.echo import CLOCK_OFFSET_US
-from noctuary.sources.injected import NOTE, hash_exact, hash_words, is_lookup, words_of
+from noctuary.sources.injected import NOTE, hash_exact, hash_words, words_of
 from tests.support.injections import INJECTED_US, answer, guard_of, memory, put_in_prompt, row
 
 KEY = "The spare key hangs in the pantry, left of the door."

@@ -31,10 +31,11 @@ from noctuary.context.prompt import (
     turn_piece,
     vocabulary_counter,
 )
+from noctuary.context.render import Line, render_block
 from noctuary.core.errors import SessionFileError
 from noctuary.embed.lean import WordPiece
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.sources.injected import Line, cut_blocks, render_block
+from noctuary.sources.injected import cut_blocks
 from noctuary.text.marks import estimate_tokens
 from tests.support.contexts import is_split, naive_base
 

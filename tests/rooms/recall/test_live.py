@@ -20,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from noctuary.context.render import Line, render_block
 from noctuary.core.settings import LiveSettings, Settings, SourceSettings
 from noctuary.core.types import MemoryRecord
 from noctuary.lexical.build import build_postings, build_postings_beside
@@ -46,7 +47,6 @@ from noctuary.recall.result import RecallResult
 from noctuary.sources import live as looking
 from noctuary.sources.corpus import read_records
 from noctuary.sources.export import export_corpus
-from noctuary.sources.injected import Line, render_block
 from noctuary.sources.live import LiveRow, LiveState, look_now, read_state, record_state
 from noctuary.sources.open import open_source
 from noctuary.text.tokens import document_tokens, encode_tokens

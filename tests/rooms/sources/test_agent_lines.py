@@ -13,14 +13,9 @@ import pytest
 
 from noctuary.core.settings import TranscriptSettings
 from noctuary.sources.histories import find_transcripts
-from noctuary.sources.ingest import (
-    IDLE_S,
-    TranscriptSource,
-    TurnsFile,
-    find_unread_sessions,
-    ingest_transcripts,
-)
+from noctuary.sources.ingest import IDLE_S, TurnsFile, find_unread_sessions, ingest_transcripts
 from noctuary.sources.injected import TAG, is_machine_made
+from noctuary.sources.turns import TranscriptSource
 from tests.support.transcripts import ClaudeSession, CodexSession, call, text
 
 Lines = Iterable[Mapping[str, Any]]

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from noctuary.core.errors import SourceFormatError
 from noctuary.core.settings import Settings, TranscriptSettings
 from noctuary.sources.histories import is_transcripts, read_line
-from noctuary.sources.ingest import TranscriptSource, ingest_transcripts
+from noctuary.sources.ingest import ingest_transcripts
 from noctuary.sources.open import open_source, read_marker
 from noctuary.sources.transcripts import FileContext, IngestReport, Skip
+from noctuary.sources.turns import TranscriptSource
 from tests.support.agents import GOLDEN, fill_opencode, place
 from tests.support.transcripts import JSON_VALUES
 

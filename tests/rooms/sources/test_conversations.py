@@ -18,9 +18,10 @@ from noctuary.sources import conversations
 from noctuary.sources.conversations import find_unread, read_conversations
 from noctuary.sources.export import export_corpus
 from noctuary.sources.histories import is_transcripts
-from noctuary.sources.ingest import find_roots, ingest_transcripts, open_with_turns
+from noctuary.sources.ingest import ingest_transcripts
 from noctuary.sources.open import open_source, read_marker
 from noctuary.sources.transcripts import IngestReport
+from noctuary.sources.turns import find_roots, open_with_turns
 from tests.support.transcripts import JSON_VALUES, kept_contents, kept_rows
 
 T0 = 1_772_352_000.5

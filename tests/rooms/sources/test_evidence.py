@@ -20,9 +20,9 @@ from noctuary.sources.evidence import (
     write_evidence,
 )
 from noctuary.sources.export import export_corpus
-from noctuary.sources.ingest import CombinedSource
 from noctuary.sources.jsonl import JsonlSource
 from noctuary.sources.source import KnownConcept, KnownEdge, KnownMention, MemoryLink, Share, Told
+from noctuary.sources.turns import CombinedSource
 from tests.rooms.sources.conftest import MakeJsonl
 from tests.support.store import memory
 

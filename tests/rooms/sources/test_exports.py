@@ -21,9 +21,9 @@ from noctuary.core.types import UNDATED_US, MemoryRecord
 from noctuary.sources import exports
 from noctuary.sources.evidence import read_evidence
 from noctuary.sources.export import ExportReport
-from noctuary.sources.ingest import hash_bytes
 from noctuary.sources.open import open_source, read_marker
 from noctuary.sources.source import KnownConcept, KnownEdge, KnownMention
+from noctuary.sources.turns import hash_bytes
 from tests.support.transcripts import JSON_VALUES
 
 Exported = Callable[[Path], tuple[ExportReport, Mapping[str, MemoryRecord]]]

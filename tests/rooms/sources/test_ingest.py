@@ -27,16 +27,15 @@ from noctuary.sources import ingest as reading
 from noctuary.sources import transcripts as lines_module
 from noctuary.sources.ingest import (
     NUMBER_BITS,
-    TranscriptSource,
     capture_session,
     first_number,
     forget_sensitive,
     forget_turns,
-    holds_turns,
     ingest_transcripts,
     next_number,
 )
 from noctuary.sources.projects import wing_of
+from noctuary.sources.turns import TranscriptSource, holds_turns
 from tests.support.transcripts import (
     SAID,
     ClaudeSession,

@@ -7,25 +7,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noctuary.agents.mcp_view import ORIGIN, plain
-from noctuary.sources.injected import (
-    ANCHOR_BYTES,
+from noctuary.context.render import (
     FRAME_CHARS,
-    HASH_BYTES,
-    LOOKED_AT_CHARS,
     MAX_MEMORY_CHARS,
     MAX_PLACE_CHARS,
+    Line,
+    one_line,
+    place_of,
+    render_block,
+)
+from noctuary.sources.injected import (
+    ANCHOR_BYTES,
+    HASH_BYTES,
+    LOOKED_AT_CHARS,
     NOTE,
     NOTES,
     ORIGIN_FIELD,
     TAG,
-    Line,
     cut_blocks,
     hash_anchor,
     hash_words,
     is_tool_answer,
-    one_line,
-    place_of,
-    render_block,
     size_bytes,
     unescaped,
     words_of,

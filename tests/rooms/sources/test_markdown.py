@@ -19,9 +19,9 @@ from noctuary.core.types import UNDATED_US, MemoryRecord
 from noctuary.sources import markdown
 from noctuary.sources.evidence import read_evidence
 from noctuary.sources.export import ExportReport
-from noctuary.sources.ingest import hash_bytes
 from noctuary.sources.open import open_source, read_marker
 from noctuary.sources.source import KnownConcept, KnownEdge, KnownMention, MemoryLink
+from noctuary.sources.turns import hash_bytes
 from tests.support.transcripts import ClaudeSession, write_session
 
 Vault = Callable[..., Path]

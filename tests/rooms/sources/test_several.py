@@ -21,15 +21,11 @@ from noctuary.recall.api import recall
 from noctuary.sources.corpus import read_records
 from noctuary.sources.evidence import read_evidence, write_evidence
 from noctuary.sources.export import export_corpus, refuse_emptied
-from noctuary.sources.ingest import (
-    find_roots,
-    hash_bytes,
-    ingest_transcripts,
-    open_with_turns,
-)
+from noctuary.sources.ingest import ingest_transcripts
 from noctuary.sources.open import open_source, read_marker
 from noctuary.sources.own_store import OWN_FILE
 from noctuary.sources.source import MemoryLink, Source
+from noctuary.sources.turns import find_roots, hash_bytes, open_with_turns
 from tests.support.claude_memory import check_rows_of
 from tests.support.live import Cache, age, make_cache
 from tests.support.palaces import drawer, make_palace

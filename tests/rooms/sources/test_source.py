@@ -18,8 +18,8 @@ from noctuary.core.errors import SourceError, SourceFormatError, SourceMissingEr
 from noctuary.core.settings import Settings, SourceSettings, TranscriptSettings
 from noctuary.sources.corpus import read_records
 from noctuary.sources.export import export_corpus
-from noctuary.sources.ingest import CombinedSource
 from noctuary.sources.open import MARKER_CHARS, open_source, read_marker
+from noctuary.sources.turns import CombinedSource
 from tests.support.databases import MakeDatabase, name_database, rows_of, run_sql
 
 Make = Callable[..., Path]

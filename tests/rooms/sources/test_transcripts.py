@@ -19,10 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noctuary.agents.mcp_view import ORIGIN, plain
+from noctuary.context.render import Line, render_block
 from noctuary.sources import transcripts as module
 from noctuary.sources.claude_code import read_claude
 from noctuary.sources.codex import is_codex, read_codex
-from noctuary.sources.injected import TAG, Line, render_block
+from noctuary.sources.injected import TAG
 from noctuary.sources.projects import (
     MAX_PROJECT_CHARS,
     choose_wing,
@@ -615,13 +616,6 @@ def test_beginning_and_end_of_a_long_text_are_kept() -> None:
 )
 def test_arguments_are_texts_in_their_order(arguments: object, texts: tuple[str, ...]) -> None:
     assert call_texts(arguments) == texts
-
-
-def test_arguments_that_nest_too_deep_are_nothing_to_show() -> None:
-    deep: list[object] = []
-    for _ in range(100_000):
-        deep = [deep]
-    assert call_texts({"a": deep, "b": "x"}) == ("a=", "b=x")
 
 
 def test_calls_and_results_are_named() -> None:
