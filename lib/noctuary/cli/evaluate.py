@@ -1,9 +1,8 @@
-"""`noctuary evaluate`: labelled sets, judgements, runs and comparisons from the shell."""
+"""`noctuary evaluate`: labelled sets, runs and comparisons from the shell."""
 
 from __future__ import annotations
 
 import importlib
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,11 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import click
-import numpy as np
 
 from noctuary.cli import main as cli
 from noctuary.core import errors
-from noctuary.core.files import hash_file, tree_bytes, write_text
+from noctuary.core.files import hash_file, tree_bytes
 from noctuary.core.settings import Settings
 from noctuary.core.store import find_home, store_for_source
 from noctuary.evaluate import labels, metrics, run, statistics
@@ -53,9 +51,6 @@ def evaluate() -> None:
     noctuary evaluate run SET --out ours.json          ask its queries, score them, keep the run
     noctuary evaluate run SET --retriever my:Search --out theirs.json
     noctuary evaluate compare ours.json theirs.json --queries SET
-    noctuary evaluate pool ours.json theirs.json --out judge.jsonl
-    noctuary evaluate kappa ann.jsonl bob.jsonl
-    noctuary evaluate holes ours.json theirs.json --judged ann.jsonl
 
     A SET is a folder with corpus.jsonl(.gz) and queries.jsonl. Formats, and how to read intervals
     and p-values: docs/evaluation.md.
@@ -132,7 +127,6 @@ def _describe(directory: Path) -> dict[str, Any]:
         "queries": len(ranked),
         "strata": dict(sorted(Counter(query.stratum for query in ranked).items())),
         "unanswerable": len(found.unanswerable),
-        "judgements": sum(len(judged) for judged in found.qrels.values()),
     }
 
 
@@ -146,7 +140,7 @@ def _set_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
             continue
         strata = f"{len(row['strata'])} {'stratum' if len(row['strata']) == 1 else 'strata'}"
         parts = [f"{row['memories']:>7,} memories", f"{row['queries']:,} queries in {strata}"]
-        parts += [f"{row[key]:,} {key}" for key in ("unanswerable", "judgements") if row[key]]
+        parts += [f"{row[key]:,} {key}" for key in ("unanswerable",) if row[key]]
         yield f"{name}  ok    {'  '.join(parts)}"
 
 
@@ -465,123 +459,3 @@ def _row(name: str, found: metrics.Difference, holm: str) -> list[str]:
         f"{found.wins}/{found.losses}/{found.ties}",
         "*" if found.significant else "",
     ]
-
-
-# `noctuary evaluate kappa`, `pool` and `holes`: who judged what, and how alike.
-
-_runs = cli.add_options(
-    click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=PATH),
-    # Deeper pools cost judgements in proportion.
-    cli.option("-k", "First results of each run to use.", default=10, type=cli.AT_LEAST_1),
-)
-
-
-@evaluate.command()
-@click.argument("first", metavar="A", type=PATH)
-@click.argument("second", metavar="B", type=PATH)
-@cli.option(
-    "--threshold GRADE",
-    "Count this grade and above as relevant, others as not [default: every grade is its own "
-    "class].",
-    type=int,
-)
-@cli.json_option
-def kappa(first: Path, second: Path, threshold: int | None) -> None:
-    """Compare two files of judgements, A and B: Cohen's kappa over the pairs that both judged.
-
-    \b
-    noctuary evaluate kappa ann.jsonl model.jsonl --threshold 2
-    kappa 0.583 [0.431, 0.717] over 240 pairs of 24 queries
-    observed agreement 0.808, expected by chance 0.540
-    judged in one file alone, not counted: 12 in A, 0 in B
-
-    Formats: JSON lines with relevant_ids or grades, or TREC qrels.
-    """  # noqa: D301 (click wants the control character)
-    found = labels.agreement(
-        labels.read_qrels(first), labels.read_qrels(second), threshold=threshold
-    )
-    ends = "" if found.low is None else f" [{found.low:.3f}, {found.high:.3f}]"
-    pairs = f"{found.n_pairs:,} pairs of {found.n_queries:,} queries"
-    alone = f"{found.only_in_a:,} in A, {found.only_in_b:,} in B"
-    lines = [
-        f"kappa {found.kappa:.3f}{ends} over {pairs}",
-        f"observed agreement {found.observed:.3f}, expected by chance {found.expected:.3f}",
-        f"judged in one file alone, not counted: {alone}",
-    ]
-    degenerate = (
-        "degenerate: every common pair has one and the same grade in both files, so kappa is 1 by "
-        "custom and says nothing. Files that list relevant ids only always do this: judge with "
-        "grades, 0 for what is not relevant"
-    )
-    shown = {**found._asdict(), "is_degenerate": found.is_degenerate}
-    cli.tell(shown, lines, [degenerate] if found.is_degenerate else ())
-
-
-@evaluate.command()
-@_runs
-@cli.option("--out", "The file to write, one query a line.", required=True, type=PATH)
-@cli.flag("--found-by", "Also write which runs found each memory (not for judges).")
-@cli.json_option
-def pool(runs: tuple[Path, ...], k: int, out: Path, found_by: bool) -> None:
-    """Collect the results to judge: the first ones of every RUN, without saying whose.
-
-    \b
-    noctuary evaluate pool fts.json ours.json -k 10 --out judge.jsonl
-    {"query_id": "q1", "grades": {"17": null, "204": null}}
-
-    Replace every null by an integer (0: not relevant) to get a qrels file.
-    """  # noqa: D301 (click wants the control character)
-    built = run.build_pool(_read_runs(runs, k), k)
-    rows = [
-        {"query_id": i, "grades": dict.fromkeys(found), **({"found_by": found} if found_by else {})}
-        for i, found in built.items()
-    ]
-    write_text(out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    pairs = sum(map(len, built.values()))
-    said = (
-        f"{pairs:,} pairs of {len(built):,} queries to judge, from the first {k} "
-        f"of {len(runs)} run{'' if len(runs) == 1 else 's'}: {out}"
-    )
-    cli.tell({"k": k, "runs": len(runs), "queries": len(built), "pairs": pairs}, [said])
-
-
-@evaluate.command()
-@_runs
-@cli.option("--judged QRELS", "Judgements, in any format.", required=True, type=PATH)
-@cli.json_option
-def holes(runs: tuple[Path, ...], judged: Path, k: int) -> None:
-    """Show how much of the first results of every RUN nobody judged (unjudged@k).
-
-    \b
-    noctuary evaluate holes fts.json ours.json --judged ann.jsonl
-    run   unjudged@10                  ids  queries
-    fts         0.000  [0.000, 0.000]    0      100
-    ours        0.214  [0.187, 0.243]  214      100
-
-    Unjudged results count as wrong, so a run with many more holes than another had no fair chance.
-    """  # noqa: D301 (click wants the control character)
-    known = labels.read_qrels(judged)
-    rows = [["run", f"unjudged@{k}", "", "ids", "queries"]]
-    shown: list[dict[str, Any]] = []
-    warnings: list[str] = []
-    for one in (run.unjudged_at_k(found, known, k) for found in _read_runs(runs, k)):
-        shares = np.array(list(one.per_query.values()), dtype=np.float64)
-        interval = statistics.mean_interval(shares) if shares.size else None
-        mean = "-" if one.mean is None else f"{one.mean:.3f}"
-        counts = [f"{one.n_unjudged:,}", f"{shares.size:,}"]
-        rows.append([one.name, mean, _ends(interval), *counts])
-        ends = statistics.interval_json(interval)
-        shown.append({**one._asdict(), **ends, "n_queries": shares.size})
-        if one.without_judgements:
-            without = f"{one.without_judgements:,} queries have no judgement at all"
-            warnings.append(f"{one.name}: {without} and do not count")
-    cli.tell({"k": k, "runs": shown}, cli.columns(rows, "<>"), warnings)
-
-
-def _read_runs(paths: tuple[Path, ...], k: int) -> list[run.Run]:
-    """Read runs that are at least k deep: a shorter one would look better judged than it is."""
-    runs = [run.read_run(path)[0] for path in paths]
-    for path, found in zip(paths, runs, strict=True):
-        if found.depth < k:
-            raise ValueError(f"{path} is a run of depth {found.depth}; -k {k} looks deeper")
-    return runs

@@ -11,7 +11,6 @@ import pytest
 from click.testing import Result
 
 from noctuary.cli.evaluate import evaluate
-from noctuary.evaluate.labels import read_qrels
 from noctuary.evaluate.run import Run as RetrieverRun
 from noctuary.evaluate.run import read_run, write_run
 from tests.support.store import Store
@@ -356,7 +355,7 @@ def test_files_that_are_missing_or_too_shallow_are_a_sentence(
     assert "too shallow" in value["message"]
 
 
-COMMANDS = {"check", "run", "compare", "pool", "holes", "kappa"}
+COMMANDS = {"check", "run", "compare"}
 
 
 @pytest.fixture
@@ -374,7 +373,6 @@ def sets(tmp_path: Path) -> tuple[Path, Path]:
         (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with (tmp_path / "broken" / "queries.jsonl").open("a") as handle:
         handle.write('{"query_id": "q4", "text": "Wh')
-    (tmp_path / "good" / "qrels.jsonl").write_text("q1 0 1 2\n")
     return tmp_path / "good", tmp_path / "broken"
 
 
@@ -396,7 +394,7 @@ def test_a_set_that_cannot_load_is_named_with_its_lines_and_others_are_checked(
     alone = run("evaluate", "check", str(good))
     assert alone.exit_code == 0
     said = " ".join(alone.stdout.split())
-    assert said == "good ok 1 memories 2 queries in 2 strata 1 unanswerable 1 judgements"
+    assert said == "good ok 1 memories 2 queries in 2 strata 1 unanswerable"
     no_sets = run("evaluate", "check", str(tmp_path), str(tmp_path / "gone"))
     assert no_sets.exit_code == 1
     assert "is not a labelled set: it lacks corpus.jsonl.gz" in no_sets.stdout
@@ -404,7 +402,7 @@ def test_a_set_that_cannot_load_is_named_with_its_lines_and_others_are_checked(
     whole, faulty = run_json("evaluate", "check", *map(str, sets), code=1)["sets"]
     assert whole == {
         "name": "good", "memories": 1, "queries": 2, "strata": {"exact": 1, "vague": 1},
-        "unanswerable": 1, "judgements": 1,
+        "unanswerable": 1,
     }  # fmt: skip
     assert faulty["error"] == "QueryFileError"
     assert [(f["line"], f["kind"]) for f in faulty["faults"]] == [
@@ -416,112 +414,3 @@ def test_a_set_that_cannot_load_is_named_with_its_lines_and_others_are_checked(
     assert "line 2: query 'q2' names ids that the corpus lacks: ['9']" in result.stdout
     assert "line 4: half-written or not JSON" in result.stdout
     assert "good    ok " in result.stdout
-
-
-@pytest.fixture
-def runs_of_two(tmp_path: Path) -> tuple[str, str]:
-    return (
-        keep_run(tmp_path / "fts.json", "fts", ["ab", "x"], ["q1", "q2"], k=3),
-        keep_run(tmp_path / "ours.json.gz", "ours", ["bc", ""], ["q1", "q2"], k=3),
-    )
-
-
-def qrels(path: Path, text: str) -> str:
-    path.write_text(text)
-    return str(path)
-
-
-def test_kappa_says_over_what_and_what_did_not_count(
-    run: Run, run_json: RunJson, tmp_path: Path
-) -> None:
-    a = qrels(tmp_path / "a", "q1 0 1 3\nq1 0 2 0\nq2 0 1 2\nq2 0 4 0\nq3 0 9 1\n")
-    b = qrels(tmp_path / "b", "q1 0 1 2\nq1 0 2 0\nq2 0 1 0\nq2 0 4 1\n")
-    result = run("evaluate", "kappa", a, b, "--threshold", "2")
-    assert result.exit_code == 0
-    assert result.stdout.startswith("kappa 0.500 [")
-    assert " over 4 pairs of 2 queries\n" in result.stdout
-    assert "observed agreement 0.750, expected by chance 0.500" in result.stdout
-    assert "not counted: 1 in A, 0 in B" in result.stdout
-    value = run_json("evaluate", "kappa", a, b)
-    assert value["kappa"] == pytest.approx((1 / 4 - 5 / 16) / (11 / 16))
-    assert (value["n_pairs"], value["is_degenerate"]) == (4, False)
-    ones = qrels(tmp_path / "ones", '{"query_id": "q1", "relevant_ids": [1, 2]}\n')
-    result = run("evaluate", "kappa", ones, ones)
-    assert result.exit_code == 0
-    assert "kappa 1.000 over 2 pairs" in result.stdout
-    assert "! degenerate: " in result.stderr
-
-
-def test_judgements_that_cannot_be_compared_are_a_sentence(
-    run: Run, run_json: RunJson, tmp_path: Path
-) -> None:
-    a, b = qrels(tmp_path / "a", "q1 0 1 1\n"), qrels(tmp_path / "b", "q1 0 2 1\n")
-    result = run("evaluate", "kappa", a, b)
-    assert result.exit_code == 1
-    assert result.stderr.startswith("noctuary: no pair of query and memory is judged in both")
-    bad = qrels(tmp_path / "bad", "q1 0 1\n")
-    assert "line 1: found 3 fields" in run_json("evaluate", "kappa", a, bad, code=1)["message"]
-    assert "no file of judgements" in run("evaluate", "kappa", a, str(tmp_path / "no")).stderr
-
-
-def test_a_pool_waits_for_judgements_and_becomes_a_qrels_file(
-    run: Run, run_json: RunJson, runs_of_two: tuple[str, str], tmp_path: Path
-) -> None:
-    out = tmp_path / "judge.jsonl"
-    pool = ("evaluate", "pool", *runs_of_two, "--out", str(out), "-k")
-    assert run_json(*pool, "1", "--found-by") == {"k": 1, "runs": 2, "queries": 2, "pairs": 3}
-    first = json.loads(out.read_text().splitlines()[0])
-    assert first["found_by"] == {"a": ["fts"], "b": ["ours"]}
-    result = run(*pool, "2")
-    assert result.exit_code == 0
-    assert "4 pairs of 2 queries to judge, from the first 2 of 2 runs" in result.stdout
-    lines = [json.loads(line) for line in out.read_text().splitlines()]
-    assert lines == [
-        {"query_id": "q1", "grades": {"a": None, "b": None, "c": None}},
-        {"query_id": "q2", "grades": {"x": None}},
-    ]
-    unjudged = run("evaluate", "holes", *runs_of_two, "--judged", str(out), "-k", "1")
-    assert unjudged.exit_code == 1
-    assert "grades must be integers >= 0 of ids, found ['a: None', 'b: None'" in unjudged.stderr
-    out.write_text(out.read_text().replace("null", "0"))
-    assert read_qrels(out) == {"q1": {"a": 0, "b": 0, "c": 0}, "q2": {"x": 0}}
-    twice = (runs_of_two[0], runs_of_two[0])
-    same = run("evaluate", "pool", *twice, "-k", "1", "--out", str(tmp_path / "o"))
-    assert same.exit_code == 1
-    assert "names of their own" in same.stderr
-    assert not (tmp_path / "o").exists()
-
-
-def test_holes_are_a_line_per_run(
-    run: Run, run_json: RunJson, runs_of_two: tuple[str, str], tmp_path: Path
-) -> None:
-    judged = qrels(tmp_path / "qrels", "q1 0 a 1\nq1 0 b 0\nq2 0 x 1\n")
-    result = run("evaluate", "holes", *runs_of_two, "--judged", judged, "-k", "2")
-    assert result.exit_code == 0
-    header, fts, ours = (line.split() for line in result.stdout.splitlines())
-    assert header == ["run", "unjudged@2", "ids", "queries"]
-    assert fts == ["fts", "0.000", "[0.000,", "0.000]", "0", "2"]
-    assert (ours[:2], ours[-2:]) == (["ours", "0.250"], ["1", "2"])
-    value = run_json("evaluate", "holes", *runs_of_two, "--judged", judged, "-k", "2")
-    assert value["runs"][1]["per_query"] == {"q1": 0.5, "q2": 0.0}
-    assert value["runs"][1]["n_unjudged"] == 1
-    some = qrels(tmp_path / "some", "q1 0 a 1\n")
-    result = run("evaluate", "holes", runs_of_two[0], "--judged", some, "-k", "2")
-    assert "! fts: 1 queries have no judgement at all" in result.stderr
-    nothing = qrels(tmp_path / "other", "q9 0 a 1\n")
-    result = run("evaluate", "holes", runs_of_two[0], "--judged", nothing, "-k", "2")
-    assert result.stdout.splitlines()[1].split() == ["fts", "-", "-", "0", "0"]
-
-
-@pytest.mark.parametrize("command", ["pool", "holes"])
-def test_a_run_that_is_too_shallow_or_no_run_is_a_sentence(
-    run: Run, runs_of_two: tuple[str, str], tmp_path: Path, command: str
-) -> None:
-    judged = qrels(tmp_path / "qrels", "q1 0 a 1\n")
-    rest = ["--out", str(tmp_path / "o")] if command == "pool" else ["--judged", judged]
-    result = run("evaluate", command, runs_of_two[0], *rest)
-    assert result.exit_code == 1
-    assert "is a run of depth 3; -k 10 looks deeper" in result.stderr
-    result = run("evaluate", command, judged, "-k", "1", *rest)
-    assert result.exit_code == 1
-    assert "holds no run" in result.stderr
