@@ -148,6 +148,7 @@ FRESH_ROUNDS = 7
 WARM = """
 import json, sys
 from pathlib import Path
+from bench.measure.reading import measure_warm
 print(json.dumps(measure_warm(Path(sys.argv[1]), int(sys.argv[2]))))
 """
 RESULT = "scale-reading.json"
