@@ -112,8 +112,8 @@ bench-verify: $(READY) ## Check index and scores against bench/regressions: OK, 
 	@cd $(ROOT) && OPENBLAS_NUM_THREADS=1 $(PY) -m bench.verify $(if $(SETS),--sets $(SETS),)
 
 bench-scale: $(READY) ## Measure whole nights of 10,000 to 1,000,000 memories within 6 GB, and recall over them (hours)
-	@cd $(ROOT) && $(PY) -m bench.scale --keep
-	@cd $(ROOT) && OPENBLAS_NUM_THREADS=1 $(PY) -m bench.scale.reading artifacts/scale/10000/store artifacts/scale/100000/store artifacts/scale/1000000/store --out docs/benchmarks/json
+	@cd $(ROOT) && $(PY) -m bench.measure scale --keep
+	@cd $(ROOT) && OPENBLAS_NUM_THREADS=1 $(PY) -m bench.measure reading artifacts/scale/10000/store artifacts/scale/100000/store artifacts/scale/1000000/store --out docs/benchmarks/json
 
 bench-tables: $(READY) ## Generate the tables of docs/benchmarks from the committed JSON
 	@cd $(ROOT) && $(PY) -m bench.tables

@@ -24,7 +24,7 @@ SETS = ("locomo", "realmem", "2wikimultihopqa")
 """One of chat, one of extracted memories, one of passages: all of similar size."""
 
 SPEED_SET = "locomo"
-"""The real set of `bench.speed`, which needs its store."""
+"""The real set of `bench.measure speed`, which needs its store."""
 
 
 def plan_steps(name: str, directory: Path, store: Path, out: Path) -> list[list[str]]:
@@ -32,8 +32,8 @@ def plan_steps(name: str, directory: Path, store: Path, out: Path) -> list[list[
     place = ["--store", str(store)]
     return [
         ["-m", "noctuary.cli.entry", "nightly", str(directory), *place],
-        ["-m", "bench.cost", *place, "--name", name, "--out", str(out)],
-        ["-m", "bench.latency", *place, "--dataset", str(directory), "--out", str(out)],
+        ["-m", "bench.measure", "cost", *place, "--name", name, "--out", str(out)],
+        ["-m", "bench.measure", "latency", *place, "--dataset", str(directory), "--out", str(out)],
     ]
 
 
@@ -47,8 +47,15 @@ def run_set(name: str, directory: Path, store: Path, out: Path) -> None:
 def plan_speed(directory: Path, root: Path) -> list[str]:
     """Return the command that holds the read path against its promises."""
     return [
-        *("-m", "bench.speed", "--locomo", str(root / SPEED_SET), "--dataset", str(directory)),
-        *("--stores", str(root)),
+        *(
+            "-m",
+            "bench.measure",
+            "speed",
+            "--locomo",
+            str(root / SPEED_SET),
+            "--dataset",
+            str(directory),
+        ),
     ]
 
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from bench.judged import build_pool, unjudged_at_k
 from bench.suite.plan import DEPTH
 from noctuary.evaluate.labels import Query
 from noctuary.evaluate.metrics import Mean
-from noctuary.evaluate.run import Run, build_pool, unjudged_at_k
+from noctuary.evaluate.run import Run
 from noctuary.evaluate.statistics import Resampling, mean_interval
 
 POOL_GROUP = "baseline"
@@ -55,6 +56,5 @@ def measure_holes(
 
 
 def _mean_holes(run: Run, judged: Mapping[str, set[str]], resampling: Resampling) -> Mean:
-    found = unjudged_at_k(run, judged, DEPTH)
-    values = np.array(list(found.per_query.values()))
+    values = np.array(list(unjudged_at_k(run, judged, DEPTH).values()))
     return Mean(float(values.mean()), mean_interval(values, resampling), values.size)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from bench.cost import read_costs, total_costs
+from bench.measure.cost import read_costs, total_costs
 from bench.results import write_result
 from bench.suite.evaluation import EvaluationOptions, evaluate_set
 from bench.suite.kept import write_kept

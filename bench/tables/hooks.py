@@ -25,7 +25,7 @@ nothing, a byte a second or half a request, or never read their answer. The last
 for 500 memories at a time, and everybody waits for that work. "Alone", one client asks as often as
 the hundred. "Before" is the commit before connections had limits. All servers take turns. A request
 that was refused counts with its time until then. To measure again:
-`python -m bench.load --store STORE --queries FILE --before CHECKOUT --keep`."""
+`python -m bench.measure load --store STORE --queries FILE --before CHECKOUT --keep`."""
 
 
 def write_hooks(directory: Path) -> Iterator[str]:

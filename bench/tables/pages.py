@@ -30,10 +30,14 @@ PAGES: Mapping[str, tuple[str, str, Callable[[Path], Iterable[str]]]] = {
     ),
     "hooks": (
         "Waiting time of hooks",
-        "python -m bench.hooks --store STORE --queries FILE --keep",
+        "python -m bench.measure hooks --store STORE --queries FILE --keep",
         write_hooks,
     ),
-    "live": ("The live overlay and the next night", "python -m bench.live --keep", write_live),
+    "live": (
+        "The live overlay and the next night",
+        "python -m bench.measure live --keep",
+        write_live,
+    ),
     "scale": ("A night from ten thousand memories to a million", "make bench-scale", write_scale),
 }
 """By name: the title, the command that measures again, and the blocks for a folder of results."""

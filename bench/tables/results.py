@@ -42,23 +42,23 @@ One retrieval at k = {k} in a warm process, {n} queries. A cold process starts, 
 
 _SPEED = """## Speed of the read path
 
-`python -m bench.speed`: k = {k}, one BLAS thread, all systems of a store in turns. Cells hold
-p50 / p95 in milliseconds; n is the number of questions (FTS5 / recall). Synthetic stores hold
+`python -m bench.measure speed`: k = {k}, one BLAS thread, all systems of a store in turns. Cells
+hold p50 / p95 in milliseconds; n is the number of questions (FTS5 / recall). Synthetic stores hold
 clustered vectors instead of embedded texts."""
 
 _ENGINE = """## Nearest neighbours
 
-`python -m bench.engines`: {queries} queries, {depth} results each, {threads}. *Exact* scans the
-whole matrix, *lancedb* is IVF_HNSW_SQ with exact rescoring. Recall uses the *funnel* from 20,000
-memories on. R@10 is against *exact*. Unclustered vectors, drawn from one Gaussian, are the
+`python -m bench.measure engines`: {queries} queries, {depth} results each, {threads}. *Exact* scans
+the whole matrix, *lancedb* is IVF_HNSW_SQ with exact rescoring. Recall uses the *funnel* from
+20,000 memories on. R@10 is against *exact*. Unclustered vectors, drawn from one Gaussian, are the
 funnel's worst case."""
 
 _ENCODING = """## Embedding
 
-`python -m bench.encoding`: {documents} documents with {mean_tokens:.0f} tokens on average, {model},
-{threads} threads, {slices} slices in turns. ONNX Runtime embeds {onnx:.1f} documents per second,
-{best} {library:.1f}. Per slice the ratio is {median:.2f} in the median, {least:.2f} to {most:.2f};
-the least cosine between both is {cosine:.7f}."""
+`python -m bench.measure encoding`: {documents} documents with {mean_tokens:.0f} tokens on average,
+{model}, {threads} threads, {slices} slices in turns. ONNX Runtime embeds {onnx:.1f} documents per
+second, {best} {library:.1f}. Per slice the ratio is {median:.2f} in the median, {least:.2f} to
+{most:.2f}; the least cosine between both is {cosine:.7f}."""
 
 _LIMITS = """## Limits
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.results import read_results
-from bench.scale.plan import (
+from bench.measure.growth import (
     CORE_HOUR_USD,
     CORES_IN_USE,
     GPU_HOUR_USD,
@@ -20,6 +19,7 @@ from bench.scale.plan import (
     plan_stages,
     totals,
 )
+from bench.results import read_results
 from bench.tables.markdown import Row, commits, number, pair, table
 
 MB, GB = 2**20, 2**30
@@ -56,10 +56,9 @@ ${CORE_HOUR_USD:.2f}; a GPU embeds {GPU_ROWS_PER_S:,.0f} rows/s at ${GPU_HOUR_US
 _LIMITS = """## Limits
 
 - The corpus is synthetic; real names and links may grow otherwise.
-- `json/scale.json` has short stages and exponents. `json/scale-reading.json` has dense engines side
-  by side, Personalized PageRank and the steps of a recall. `json/scale-side-by-side.json` has small
-  nights before and after sharding.
-- `bench.scale.plan` computes the planned stages."""
+- `json/scale.json` has short stages and exponents, `json/scale-reading.json` the steps of a recall;
+  its dense engines side by side were measured with `bench/scale` of commit 49628725.
+- `bench/measure/growth.py` computes the planned stages."""
 
 
 def write_scale(directory: Path) -> Iterator[str]:

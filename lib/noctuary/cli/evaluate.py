@@ -127,7 +127,6 @@ def _describe(directory: Path) -> dict[str, Any]:
         "queries": len(ranked),
         "strata": dict(sorted(Counter(query.stratum for query in ranked).items())),
         "unanswerable": len(found.unanswerable),
-        "judgements": sum(len(judged) for judged in found.qrels.values()),
     }
 
 
@@ -141,7 +140,7 @@ def _set_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
             continue
         strata = f"{len(row['strata'])} {'stratum' if len(row['strata']) == 1 else 'strata'}"
         parts = [f"{row['memories']:>7,} memories", f"{row['queries']:,} queries in {strata}"]
-        parts += [f"{row[key]:,} {key}" for key in ("unanswerable", "judgements") if row[key]]
+        parts += [f"{row[key]:,} {key}" for key in ("unanswerable",) if row[key]]
         yield f"{name}  ok    {'  '.join(parts)}"
 
 

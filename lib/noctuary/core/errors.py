@@ -37,7 +37,7 @@ class LineFault(NamedTuple):
     """What is wrong with one line of a file."""
 
     line: int  # from 1; 0 where the file as a whole is meant
-    kind: str  # noctuary.evaluate.labels.FaultKind
+    kind: str  # in one word, e.g. unknown_label
     message: str
 
     def __str__(self) -> str:
@@ -65,28 +65,12 @@ class CorpusFileError(FileFaultsError):
     """A corpus file has lines that are no memories, or ids that stand twice."""
 
 
-class QrelsFileError(FileFaultsError):
-    """A file of judgements has faults."""
-
-
 class SessionFileError(FileFaultsError):
     """A file of turns cannot be read, or has lines that are no turns."""
 
 
 class QueryFileError(FileFaultsError):
-    """A query file has faults, of more than one kind unless a subclass says which."""
-
-
-class UnlabelledQueryError(QueryFileError):
-    """Queries lack their labels; an empty list would say that nothing answers them."""
-
-
-class UnknownLabelError(QueryFileError):
-    """Labels name ids that the corpus does not hold."""
-
-
-class DuplicateQueryError(QueryFileError):
-    """Query ids stand more than once."""
+    """A query file has faulty lines."""
 
 
 class EmptyQuerySetError(QueryFileError, SourceEmptyError):

@@ -1,4 +1,4 @@
-"""Labelled sets: queries, judgements and the folder that holds them."""
+"""Labelled sets: queries, and the folder that holds them."""
 
 from __future__ import annotations
 
@@ -9,38 +9,24 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Self, TypeVar, cast
 
 from noctuary.core import errors
 from noctuary.core.errors import LineFault
 from noctuary.core.foreign_json import parse_json
-from noctuary.evaluate.statistics import MIN_VALUES, STANDARD, bootstrap_means
 
-# Lines of labelled files, the typed fields of one line, and what can be wrong with them.
-
-
-# What can be wrong with a line: `LineFault.kind`.
-FaultKind = Literal[
-    "not_utf8", "half_written_line", "wrong_type", "missing_field", "bad_unicode",
-    "unlabelled_query", "labelled_adversarial", "unknown_label", "unknown_query", "bad_grade",
-    "duplicate_query_id", "duplicate_judgement", "duplicate_memory_id", "empty_file",
-    "damaged_archive",
-]  # fmt: skip
+# Lines of labelled files, and the typed fields of one line.
 
 
 class _LineError(Exception):
     """A line cannot be read; `_read` turns it into a `LineFault`."""
 
-    def __init__(self, kind: FaultKind, message: str) -> None:
+    def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
         self.kind = kind
 
 
 T = TypeVar("T")
-MakeError = Callable[[Path, Sequence[LineFault]], errors.FileFaultsError]
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -49,7 +35,7 @@ def _read(
     kind: str,
     parse: Callable[[bytes], T],
     faults: list[LineFault],
-    error: MakeError,
+    error: type[errors.FileFaultsError],
     empty: str,
 ) -> Iterator[tuple[int, T]]:
     """Yield what the non-blank lines of a file hold, with their numbers, from 1."""
@@ -80,7 +66,7 @@ def _read(
         raise error(path, faults)
 
 
-def _require(is_right: bool, message: str, kind: FaultKind = "wrong_type") -> None:
+def _require(is_right: bool, message: str, kind: str = "wrong_type") -> None:
     if not is_right:
         raise _LineError(kind, message)
 
@@ -140,16 +126,16 @@ def _read_ids(values: Any, where: str) -> tuple[str, ...]:
     return tuple(_require_unicode(i, where) for i in dict.fromkeys(map(str, values)))
 
 
-def _read_grades(values: Any, lowest: int, where: str) -> dict[str, int]:
+def _read_grades(values: Any, where: str) -> dict[str, int]:
     message = f"{where}: grades must be an object of id: grade, found {values!r}"
     _require(isinstance(values, dict), message)
     grades = cast("dict[str, Any]", values)
     bad = [
         f"{memory_id}: {grade!r}"
         for memory_id, grade in grades.items()
-        if not memory_id.strip() or type(grade) is not int or grade < lowest
+        if not memory_id.strip() or type(grade) is not int or grade < UNGRADED
     ]
-    message = f"{where}: grades must be integers >= {lowest} of ids, found {_shorten(bad)}"
+    message = f"{where}: grades must be integers >= {UNGRADED} of ids, found {_shorten(bad)}"
     _require(not bad, message, "bad_grade")
     return {_require_unicode(i, where): grade for i, grade in grades.items()}
 
@@ -188,7 +174,6 @@ class Query:
     relevant_ids: tuple[str, ...]  # each once; empty for an unanswerable question
     wing: str | None = None  # whose memory is asked
     as_of: datetime | None = None  # the moment at which it is asked (UTC)
-    as_of_seq: int | None = None  # the same as a position in the source's order
     # Every other key of the line; and the grade (from 1) of every relevant id, none for all 1.
     extras: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
     grades: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
@@ -223,19 +208,6 @@ class QuerySet:
     unanswerable: tuple[Query, ...]  # by nothing in the corpus; never averaged with the others
 
 
-def _query_error(path: Path, faults: Sequence[LineFault]) -> errors.QueryFileError:
-    """Return the error of a file's faults: one of its own where all are of one kind."""
-    named: dict[str, type[errors.QueryFileError]] = {
-        "unlabelled_query": errors.UnlabelledQueryError,
-        "unknown_label": errors.UnknownLabelError,
-        "duplicate_query_id": errors.DuplicateQueryError,
-        "empty_file": errors.EmptyQuerySetError,
-    }
-    kinds = {fault.kind for fault in faults}
-    only = kinds.pop() if len(kinds) == 1 else ""
-    return named.get(only, errors.QueryFileError)(path, faults)
-
-
 def read_queries(
     path: Path,
     corpus_ids: Collection[str] | None = None,
@@ -244,15 +216,17 @@ def read_queries(
 ) -> QuerySet:
     """Read a query file, one JSON object a line; a QueryFileError lists its first ten faults."""
     # Given every id of the corpus, labels outside it are faults. Given the ids of `QUERIES_FILE`,
-    # the file holds what nothing answers: labels are faults, and so are these ids.
+    # this is the file of unanswerable queries: labels are faults, and so are these ids.
     known = None if corpus_ids is None else frozenset(corpus_ids)
     queries: list[Query] = []
     faults: list[LineFault] = []
     first_line: dict[str, int] = {}
     empty = "it holds no query; expected one JSON object a line"
-    for number, query in _read(path, "query file", _parse_query, faults, _query_error, empty):
+    for number, query in _read(
+        path, "query file", _parse_query, faults, errors.QueryFileError, empty
+    ):
         name, labels = query.query_id, query.relevant_ids
-        found: list[tuple[FaultKind, str]] = []
+        found: list[tuple[str, str]] = []
         if name in first_line:
             message = f"duplicate query_id {name!r} (first on line {first_line[name]})"
             found.append(("duplicate_query_id", message))
@@ -263,7 +237,7 @@ def read_queries(
             message = f"query_id {name!r} is one of {QUERIES_FILE} as well"
             found.append(("duplicate_query_id", message))
         if labelled_ids is not None and labels:
-            message = f"query {name!r} has labels, but nothing answers what stands here"
+            message = f"query {name!r} has labels, but queries of this file must have none"
             found.append(("labelled_adversarial", message))
         faults += [LineFault(number, kind, message) for kind, message in found]
         first_line.setdefault(name, number)
@@ -274,27 +248,24 @@ def read_queries(
 
 def _parse_query(line: bytes) -> Query:
     row = _parse_object(line)
-    query_id, seq = _read_text(row, "query_id"), row.get("as_of_seq")
+    query_id = _read_text(row, "query_id")
     relevant_ids, grades = _read_labels(row, f"query {query_id!r}")
-    query = Query(
+    return Query(
         query_id=query_id,
         text=_read_text(row, "text"),
         stratum=_read_optional_text(row, "stratum") or DEFAULT_STRATUM,
         relevant_ids=relevant_ids,
         wing=_read_optional_text(row, "wing"),
         as_of=_read_moment(row, "as_of"),
-        as_of_seq=seq,
         extras={key: value for key, value in row.items() if key not in _OWN_KEYS},
         grades=grades,
     )
-    _require(seq is None or type(seq) is int, f"as_of_seq must be an integer, found {seq!r}")
-    return query
 
 
 def _read_labels(row: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], dict[str, int]]:
     """Return the relevant ids and, where the line has grades, the grade of each."""
     given, listed = row.get("grades"), row.get("relevant_ids")
-    grades = {} if given is None else _read_grades(given, UNGRADED, where)
+    grades = {} if given is None else _read_grades(given, where)
     message = f"{where} has no labels: relevant_ids is missing "
     message += "(an empty list says that nothing answers it)"
     _require(given is not None or listed is not None, message, "unlabelled_query")
@@ -307,145 +278,10 @@ def _read_labels(row: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], d
     return relevant_ids, {i: grades.get(i, UNGRADED) for i in relevant_ids} if grades else {}
 
 
-# Judgements (qrels): which memory was judged for which query, and how it was graded.
-
-Qrels = Mapping[str, Mapping[str, int]]  # grade by memory id, by query id; 0: not relevant
-
-NOT_RELEVANT = 0
-_TREC_FIELDS = 4
-_FORMS = (
-    'expected {"query_id", "relevant_ids"}, {"query_id", "grades": {id: grade}} '
-    "or the TREC line `query_id 0 memory_id grade`"
-)
-
-
-def read_qrels(
-    path: Path,
-    *,
-    query_ids: Collection[str] | None = None,
-    corpus_ids: Collection[str] | None = None,
-) -> Qrels:
-    """Read judgements: JSON lines, TREC lines, or both mixed, plain or gzip (.gz)."""
-    # In a JSON line `grades` wins over `relevant_ids`, so a queries.jsonl is a qrels file too.
-    # TREC's negative grades are read as 0. Given ids of queries or the corpus, others are faults.
-    judged: dict[str, dict[str, int]] = {}
-    faults: list[LineFault] = []
-    queries = None if query_ids is None else frozenset(query_ids)
-    corpus = None if corpus_ids is None else frozenset(corpus_ids)
-    kind, empty = "file of judgements", f"it holds no judgement; {_FORMS}"
-    for number, (query_id, grades) in _read(
-        path, kind, _parse_judgement, faults, errors.QrelsFileError, empty
-    ):
-        known = judged.setdefault(query_id, {})
-        if queries is not None and query_id not in queries:
-            message = f"there is no query {query_id!r}"
-            faults.append(LineFault(number, "unknown_query", message))
-        for memory_id in grades:
-            if memory_id in known:
-                message = f"{memory_id!r} is judged twice for query {query_id!r}"
-                faults.append(LineFault(number, "duplicate_judgement", message))
-            if corpus is not None and memory_id not in corpus:
-                message = f"query {query_id!r} judges {memory_id!r}, which the corpus lacks"
-                faults.append(LineFault(number, "unknown_label", message))
-        known.update(grades)
-    return judged
-
-
-def _parse_judgement(line: bytes) -> tuple[str, dict[str, int]]:
-    if not line.lstrip().startswith((b"{", b"[")):
-        return _parse_trec(line)
-    row = _parse_object(line)
-    query_id = _read_text(row, "query_id")
-    where = f"query {query_id!r}"
-    given, ids = row.get("grades"), row.get("relevant_ids")
-    message = f"{where} has neither relevant_ids nor grades; {_FORMS}"
-    _require(given is not None or ids is not None, message, "unlabelled_query")
-    listed = () if ids is None else _read_ids(ids, where)
-    grades = {} if given is None else _read_grades(given, NOT_RELEVANT, where)
-    return query_id, {**dict.fromkeys(listed, UNGRADED), **grades}
-
-
-def _parse_trec(line: bytes) -> tuple[str, dict[str, int]]:
-    fields = _decode(line).split()
-    message = f"found {len(fields)} fields; {_FORMS}"
-    _require(len(fields) == _TREC_FIELDS, message, "half_written_line")
-    query_id, _, memory_id, text = fields
-    try:
-        return query_id, {memory_id: max(int(text), NOT_RELEVANT)}
-    except ValueError as error:
-        message = f"the grade must be an integer, found {text!r}"
-        raise _LineError("bad_grade", message) from error
-
-
-class Agreement(NamedTuple):
-    """Agreement of two files of judgements over the pairs of query and memory that both judged."""
-
-    kappa: float  # Cohen's, in [-1, 1]
-    n_pairs: int
-    observed: float  # p_o, in [0, 1]
-    expected: float  # p_e, in [0, 1]
-    only_in_a: int  # pairs judged in one file alone do not count
-    only_in_b: int
-    n_queries: int  # with a pair judged in both
-    low: float | None  # of kappa's interval; None for fewer than two queries or a degenerate sample
-    high: float | None
-
-    @property
-    def is_degenerate(self) -> bool:
-        """Whether both judges gave one and the same grade throughout; kappa is then by custom."""
-        return self.expected == 1.0
-
-
-def agreement(qrels_a: Qrels, qrels_b: Qrels, *, threshold: int | None = None) -> Agreement:
-    """Compare two files of judgements over the pairs in both; ValueError if there is none."""
-    # A pair that one file leaves out is never taken for a 0. Grades from a threshold on are one.
-
-    def cut(grade: int) -> int:
-        return grade if threshold is None else int(grade >= threshold)
-
-    common = [
-        [(cut(grade), cut(qrels_b[query_id][m])) for m, grade in judged.items() if m in other]
-        for query_id, judged in qrels_a.items()
-        if (other := qrels_b.get(query_id))
-    ]
-    common = [pairs for pairs in common if pairs]
-    if not common:
-        raise ValueError("no pair of query and memory is judged in both; are the ids the same?")
-    grades = sorted({grade for pairs in common for pair in pairs for grade in pair})
-    tables = np.zeros((len(common), len(grades), len(grades)))
-    for table, pairs in zip(tables, common, strict=True):
-        for a, b in pairs:
-            table[grades.index(a), grades.index(b)] += 1.0
-    (kappa,), (observed,), (expected,) = _kappas(tables.sum(axis=0, keepdims=True))
-    low = high = None
-    if len(common) >= MIN_VALUES and np.count_nonzero(tables.sum(axis=0)) > 1:
-        # Judgements of one query depend on each other, so queries are drawn; kappa has no scale.
-        drawn = bootstrap_means(tables.reshape(len(common), -1)).reshape(-1, *tables.shape[1:])
-        low, high = map(float, np.quantile(_kappas(drawn)[0], STANDARD.tails))
-    n_pairs = int(tables.sum())
-    in_a, in_b = (sum(map(len, qrels.values())) - n_pairs for qrels in (qrels_a, qrels_b))
-    shares = float(kappa), n_pairs, float(observed), float(expected)
-    return Agreement(*shares, in_a, in_b, len(common), low, high)
-
-
-def _kappas(tables: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
-    """Return kappa = (p_o - p_e) / (1 - p_e), p_o and p_e, shape (t,), of tables (t, g, g)."""
-    # Cohen 1960. p_e is the share of equal grades expected if each judge kept their own frequencies
-    # but judged at random. Grades are names: a 2 against a 3 disagrees as much as a 0 against a 3.
-    # Kappa is 1 where both gave one and the same grade throughout: they never disagree.
-    shares = tables / tables.sum(axis=(1, 2), keepdims=True)
-    observed = np.trace(shares, axis1=1, axis2=2)
-    expected = (shares.sum(axis=2) * shares.sum(axis=1)).sum(axis=1)
-    constant = (np.count_nonzero(tables, axis=(1, 2)) == 1) & (observed == 1.0)
-    kappa = np.where(constant, 1.0, (observed - expected) / np.where(constant, 1.0, 1.0 - expected))
-    return kappa, observed, expected
-
-
-# A labelled set: a folder with a corpus, its queries and what else there is to judge by
-# (docs/evaluation.md).
+# A labelled set: a folder with a corpus and its queries (docs/evaluation.md).
 
 CORPUS_FILES = ("corpus.jsonl.gz", "corpus.jsonl")
-QUERIES_FILE, ADVERSARIAL_FILE, QRELS_FILE = "queries.jsonl", "adversarial.jsonl", "qrels.jsonl"
+QUERIES_FILE, ADVERSARIAL_FILE = "queries.jsonl", "adversarial.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,7 +292,6 @@ class LabelledSet:
     corpus_ids: frozenset[str]
     queries: QuerySet
     adversarial: tuple[Query, ...] = ()
-    qrels: Qrels = field(default_factory=dict[str, dict[str, int]])
 
     @property
     def unanswerable(self) -> tuple[Query, ...]:
@@ -470,14 +305,9 @@ def load_labelled_set(directory: Path) -> LabelledSet:
     queries = read_queries(directory / QUERIES_FILE, corpus_ids)
     query_ids = {q.query_id for q in (*queries.ranked, *queries.unanswerable)}
     adversarial: tuple[Query, ...] = ()
-    apart, judgements = directory / ADVERSARIAL_FILE, directory / QRELS_FILE
-    if apart.is_file():
+    if (apart := directory / ADVERSARIAL_FILE).is_file():
         adversarial = read_queries(apart, corpus_ids, labelled_ids=query_ids).unanswerable
-        query_ids |= {q.query_id for q in adversarial}
-    qrels: Qrels = {}
-    if judgements.is_file():
-        qrels = read_qrels(judgements, query_ids=query_ids, corpus_ids=corpus_ids)
-    return LabelledSet(directory.absolute().name, corpus_ids, queries, adversarial, qrels)
+    return LabelledSet(directory.absolute().name, corpus_ids, queries, adversarial)
 
 
 def find_corpus(directory: Path) -> Path:

@@ -1,4 +1,4 @@
-"""What a night is reported as: numbers, tables, plots, and one static HTML page of them."""
+"""What a night is reported as: numbers, tables, one plot a group, and one static HTML page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from noctuary.evaluate.metrics import (
     TIE,
     Comparison,
     Difference,
-    Mean,
     Report,
     Scores,
     compare,
@@ -36,44 +35,29 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HEADLINE_METRICS = ("recall@10", "ndcg@10")  # is the answer there, and where does it stand
-MAX_STRATUM_ROWS = 1500  # of a table by stratum: 400 KB of page; what is cut is said below it
-MAX_QUERIES = 20  # losers and winners shown per metric: enough to see what they have in common
+MAX_QUERIES = 20  # of those that changed most: enough to see what they have in common
 MAX_IDS = 10  # relevant ids shown per query; the number of the others is given
-MAX_ROWS = 45  # the largest differences: a plot stays below 100 KB for Dagster's event log
+MAX_ROWS = 45  # the largest differences: a plot stays below 100 KB
 LABEL_CHARACTERS = 60  # longest label; what is longer loses its middle (tables have the whole name)
-_LOSSES_AGAINST = "lexical"  # what the served arm is compared with query by query
+_CHANGED_AGAINST = "lexical"  # what the served arm is compared with query by query
 
-# What a night's report is made of: plain data that the night hands over.
-
-
-@dataclass(frozen=True, slots=True)
-class PerQuery:
-    """Two arms on the same queries in the same order, and per query id what answers it."""
-
-    ours: Scores
-    baseline: Scores
-    relevant_ids: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+# What a report is made of.
 
 
 @dataclass(frozen=True, slots=True)
 class QueryGroup:
     """Everything about queries of one origin; groups are never averaged with each other."""
 
-    name: str  # "labelled", "exact" or another
-    reports: Sequence[Report] = ()  # means of every arm; the served one among them
+    name: str  # "labelled" or "exact"
+    reports: Sequence[Report] = ()  # means of every arm, the served one included
     comparisons: Sequence[Comparison] = ()  # every other arm against the served one
-    against_serving: Comparison | None = None  # tonight's candidate against what serves
-    per_query: PerQuery | None = None  # where losers and winners come from
-
-    def shown_metrics(self) -> list[str]:
-        """Return the headline metrics that were measured, else the first that was."""
-        found = [*self.reports, *self.comparisons, self.against_serving]
-        measured = list(dict.fromkeys(metric for one in found if one for metric in one.overall))
-        return [metric for metric in HEADLINE_METRICS if metric in measured] or measured[:1]
+    against_serving: Comparison | None = None  # tonight's candidate against the current snapshot
+    scores: tuple[Scores, Scores] | None = None  # of the served arm and of words alone
+    relevant_ids: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
 
 
 class GateOutcome(NamedTuple):
-    """Whether the candidate may serve, why in a sentence, and the losses that this rests on."""
+    """Whether the candidate may serve, why in a sentence, and the losses found."""
 
     passed: bool
     sentence: str
@@ -81,7 +65,7 @@ class GateOutcome(NamedTuple):
 
     @staticmethod
     def of(verdict: GateVerdict, compared: DropReport) -> GateOutcome:
-        """Return what the gate said, and what its comparison of recall found."""
+        """Summarise the gate's verdict and its comparison of recall."""
         failed = [check.name for check in verdict.checks if not check.passed]
         said = "The gate passed this candidate"
         if failed:
@@ -98,15 +82,12 @@ class GateOutcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NightReport:
-    """One night, ready to be shown. Holds no text of a memory; what there was none of is None."""
+    """One night, ready to be shown, without any memory's text; None where there is nothing."""
 
     title: str  # the store's name
     night: str  # its date as text; passed in, so that equal nights make equal pages
-    note: Sequence[str] = ()  # what a person should know in the morning, one sentence each
-    candidate_digest: str | None = None
-    serving_snapshot: str | None = None  # id of the one that was compared with
-    encoder_model: str | None = None
-    counts: Mapping[str, int] = field(default_factory=dict[str, int])  # for example memories
+    note: Sequence[str] = ()  # the morning note, one sentence each
+    facts: Mapping[str, str] = field(default_factory=dict[str, str])  # about the snapshot
     query_counts: Sequence[tuple[str, str, int]] = ()  # group, stratum, how many were asked
     groups: Sequence[QueryGroup] = ()  # in the order of the page; names differ
     decision: Mapping[str, Any] | None = None  # as the night wrote it
@@ -128,22 +109,20 @@ def count_queries(questions: Questions) -> list[tuple[str, str, int]]:
 def gather_groups(
     questions: Questions, runs: Runs, measured: Mapping[str, Any], against: Mapping[str, Comparison]
 ) -> list[QueryGroup]:
-    """Return the groups of what `report_arms` measured, and of the comparison with what serves."""
+    """Join the numbers of `report_arms` with the comparison against the current snapshot."""
     groups: list[QueryGroup] = []
     for name, queries in questions.groups.items():
         scores, raw = score_group(questions, runs, name), measured["groups"][name]
-        relevant = {query.query_id: query.relevant_ids for query in queries}
-        pair = None
-        if _LOSSES_AGAINST in scores:
-            pair = PerQuery(scores[SERVED], scores[_LOSSES_AGAINST], relevant)
+        both = (scores[SERVED], scores[_CHANGED_AGAINST]) if _CHANGED_AGAINST in scores else None
         reports = [Report.from_json(found) for found in raw["reports"]]
         comparisons = [Comparison.from_json(found) for found in raw["comparisons"]]
-        groups.append(QueryGroup(name, reports, comparisons, against.get(name), pair))
+        relevant = {query.query_id: query.relevant_ids for query in queries}
+        groups.append(QueryGroup(name, reports, comparisons, against.get(name), both, relevant))
     return groups
 
 
 def report_arms(questions: Questions, runs: Runs) -> dict[str, Any]:
-    """Return what every arm scored and how it differs from the served one, as plain values."""
+    """Score every arm and compare it with the served one; plain values."""
     groups: dict[str, Any] = {}
     for group in questions.groups:
         scores = score_group(questions, runs, group)
@@ -181,55 +160,69 @@ DIFFERENCE_COLUMNS = (
 
 
 class Table(NamedTuple):
-    """Rows as long as the heads, whose first cell names them; folded until the reader opens it."""
+    """Rows as long as the heads; the first cell of a row names it."""
 
     caption: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
-    footnote: str = ""
-    folded: bool = False
 
 
-def means_table(reports: Sequence[Report], metric: str) -> Table:
-    """Return every arm's overall means with their intervals, the best of a metric first."""
-    metrics = list(dict.fromkeys(name for report in reports for name in report.overall))
-    missing, rows = Mean(-1.0, None, 0), list[list[str]]()
-    for report in sorted(reports, key=lambda r: (-r.overall.get(metric, missing).mean, r.name)):
-        found = [report.overall.get(name) for name in metrics]
-        cells = [f"{as_mean(m.mean)} ({as_interval(m.interval)})" if m else "" for m in found]
-        rows.append([report.name, as_count(report.n), *cells])
-    caption = "Means: mean and interval over all queries of the group"
-    return Table(caption, ("arm", "n", *metrics), rows)
+def group_tables(group: QueryGroup, texts: Mapping[str, str] | None) -> list[Table]:
+    """Return the tables of a group; queries with their texts where given."""
+    found: list[Table] = []
+    if group.against_serving is not None:
+        rows = [
+            [metric, *difference_cells(difference)]
+            for metric, difference in group.against_serving.overall.items()
+        ]
+        caption = "Tonight's candidate minus the current snapshot"
+        found.append(Table(caption, ("metric", *DIFFERENCE_COLUMNS), rows))
+    found += [arms_table(group, metric) for metric in HEADLINE_METRICS]
+    if group.scores is not None:
+        found.append(queries_table(group, HEADLINE_METRIC, texts))
+    return [table for table in found if table.rows]
 
 
-def arms_table(comparisons: Sequence[Comparison], metric: str, *, folded: bool) -> Table:
-    """Return every arm's difference in one metric, the largest gain first."""
-    found = [c for c in comparisons if metric in c.overall]
-    found.sort(key=lambda c: (-c.overall[metric].mean, c.ours))
-    rows = [[c.ours, *difference_cells(c.overall[metric])] for c in found]
-    caption = f"Every arm minus {_baselines(comparisons)} in {metric}"
-    return Table(caption, ("arm", *DIFFERENCE_COLUMNS), rows, folded=folded)
+def arms_table(group: QueryGroup, metric: str) -> Table:
+    """Return every arm's mean and its difference from the served arm, the best first."""
+    differences = {c.ours: c.overall[metric] for c in group.comparisons if metric in c.overall}
+    reports = [report for report in group.reports if metric in report.overall]
+    reports.sort(key=lambda report: (-report.overall[metric].mean, report.name))
+    rows: list[list[str]] = []
+    for report in reports:
+        found, difference = report.overall[metric], differences.get(report.name)
+        cells = difference_cells(difference) if difference else [""] * len(DIFFERENCE_COLUMNS)
+        rows.append([report.name, as_mean(found.mean), as_interval(found.interval), *cells])
+    columns = ("arm", "mean", "its interval", *DIFFERENCE_COLUMNS)
+    return Table(f"Every arm in {metric}, and its difference from {SERVED}", columns, rows)
 
 
-def metrics_table(comparison: Comparison) -> Table:
-    """Return one comparison's overall difference in every metric."""
-    rows = [[metric, *difference_cells(found)] for metric, found in comparison.overall.items()]
-    caption = f"{comparison.ours} minus {comparison.baseline}, every query counting once"
-    return Table(caption, ("metric", *DIFFERENCE_COLUMNS), rows)
+def queries_table(group: QueryGroup, metric: str, texts: Mapping[str, str] | None) -> Table:
+    """Return the queries that differ most between the served arm and words alone, losses first."""
+    assert group.scores is not None
+    ours, baseline = group.scores
+    change = ours.column(metric) - baseline.column(metric)
+    places = np.flatnonzero(np.abs(change) > TIE).tolist()
+    places.sort(key=lambda p: (-round(abs(change[p]), 9), change[p] > 0, ours.query_ids[p]))
+    rows: list[list[str]] = []
+    for place in places[:MAX_QUERIES]:
+        query_id = ours.query_ids[place]
+        values = [as_mean(float(arm.column(metric)[place])) for arm in (ours, baseline)]
+        relevant = group.relevant_ids.get(query_id, ())
+        more = f" and {len(relevant) - MAX_IDS} more" if len(relevant) > MAX_IDS else ""
+        shown = [as_signed(float(change[place])), ", ".join(relevant[:MAX_IDS]) + more]
+        text = [] if texts is None else [texts.get(query_id, "")]
+        rows.append([query_id, ours.strata[place], *values, *shown, *text])
+    columns = ("query", "stratum", ours.name, baseline.name, "change", "relevant ids")
+    caption = f"Largest changes in {metric}, {ours.name} against {baseline.name}"
+    caption += f": {len(rows)} of {len(places)} queries"
+    return Table(caption, columns if texts is None else (*columns, "text"), rows)
 
 
-def strata_table(comparisons: Sequence[Comparison], metric: str) -> Table:
-    """Return the differences in one metric within each stratum, one row per stratum and arm."""
-    rows = [
-        [stratum, c.ours, *difference_cells(found[metric])]
-        for stratum in sorted({name for c in comparisons for name in c.strata})
-        for c in comparisons
-        if metric in (found := c.strata.get(stratum, {}))
-    ]
-    footnote = f"{MAX_STRATUM_ROWS} of {len(rows)} rows are shown; the result file has all."
-    caption = f"By stratum: {metric}, minus {_baselines(comparisons)}"
-    columns, shown = ("stratum", "arm", *DIFFERENCE_COLUMNS), rows[:MAX_STRATUM_ROWS]
-    return Table(caption, columns, shown, footnote if shown != rows else "", folded=True)
+def counts_table(counts: Sequence[tuple[str, str, int]]) -> Table:
+    """Return how many queries were asked."""
+    rows = [[group, stratum, as_count(n)] for group, stratum, n in counts]
+    return Table("Queries asked tonight", ("group", "stratum", "n"), rows)
 
 
 def drops_table(drops: Sequence[Drop]) -> Table:
@@ -253,7 +246,7 @@ DECISION_COLUMNS = (
 
 
 def decision_table(document: Mapping[str, Any]) -> Table:
-    """Return what was tested before a ranking was chosen."""
+    """Return the tests behind the choice of a ranking."""
     rows: list[list[str]] = []
     for tested in (document["decision"] or {"tested": ()})["tested"]:
         numbers = [tested["difference"][name] for name in ("mean", "low", "high", "p_holm")]
@@ -262,48 +255,6 @@ def decision_table(document: Mapping[str, Any]) -> Table:
         cells = [NONE if number is None else _minus(f"{number:.4f}") for number in numbers]
         rows.append([tested["name"], *cells, "; ".join(tested["vetoes"])])
     return Table("Tests behind the decision", DECISION_COLUMNS, rows)
-
-
-def decision_sentence(document: Mapping[str, Any]) -> str:
-    """Return the reason, which says by itself if the configured ranking stays."""
-    adopted = document["decision"] and document["decision"]["adopted"]
-    return f"{adopted} is adopted: {document['reason']}" if adopted else document["reason"]
-
-
-def queries_table(
-    pair: PerQuery, metric: str, texts: Mapping[str, str] | None, *, losers: bool
-) -> Table:
-    """Return the queries that changed most in a metric, equal changes by id."""
-    ours, baseline = pair.ours, pair.baseline
-    change = ours.column(metric) - baseline.column(metric)
-    gains = -change if losers else change
-    places = np.flatnonzero(gains > TIE).tolist()
-    places.sort(key=lambda place: (-round(gains[place], 9), ours.query_ids[place]))
-    rows: list[list[str]] = []
-    for place in places[:MAX_QUERIES]:
-        query_id = ours.query_ids[place]
-        values = [as_mean(float(arm.column(metric)[place])) for arm in (ours, baseline)]
-        relevant = pair.relevant_ids.get(query_id, ())
-        more = f" and {len(relevant) - MAX_IDS} more" if len(relevant) > MAX_IDS else ""
-        told = [as_signed(float(change[place])), ", ".join(relevant[:MAX_IDS]) + more]
-        text = [] if texts is None else [texts.get(query_id, "")]
-        rows.append([query_id, ours.strata[place], *values, *told, *text])
-    columns = ("query", "stratum", ours.name, baseline.name, "change", "relevant ids")
-    footnote = f"{len(rows)} of {len(places)} shown, the largest changes first."
-    word = "Losers" if losers else "Winners"
-    caption = f"{word} in {metric}, {ours.name} against {baseline.name}"
-    columns = columns if texts is None else (*columns, "text")
-    return Table(caption, columns, rows, footnote if len(rows) < len(places) else "")
-
-
-def abstention_table(found: Abstention) -> Table:
-    """Return how well the top score tells whether there is an answer."""
-    columns = ("arm", "AUROC", "interval", "area", "answerable", "unanswerable")
-    row = [
-        *(found.name, as_mean(found.auroc), as_interval(found.interval), as_mean(found.curve.area)),
-        *(as_count(found.n_answerable), as_count(found.n_unanswerable)),
-    ]
-    return Table("Does the best result's score tell that there is an answer?", columns, [row])
 
 
 def difference_cells(found: Difference) -> list[str]:
@@ -354,49 +305,33 @@ def _minus(text: str) -> str:
     return text.replace("-", "\u2212")
 
 
-def _baselines(comparisons: Sequence[Comparison]) -> str:
-    return " or ".join(sorted({found.baseline for found in comparisons}))
+# The page's sentences.
 
 
-# The page's words: the verdict about a night, and what its terms mean.
-
-GOOD, BAD, OPEN = "good", "bad", "open"
-
-EXACT_BIAS = (
-    "Built from the corpus's own words: it favours lexical search. It shows that stored "
-    "memories can be found, not which ranking answers real questions better."
-)
-
-
-class Verdict(NamedTuple):
-    """What the page opens with: GOOD, BAD or OPEN, the outcome, and what it rests on."""
-
-    kind: str
-    word: str  # says the kind again, because a colour alone says nothing to some
-    sentence: str
-    details: Sequence[str]
-
-
-def word_verdict(report: NightReport) -> Verdict:
-    """Return the night's outcome in plain sentences."""
+def word_verdict(report: NightReport) -> tuple[str, str, list[str]]:
+    """Return the outcome as CSS class and word, the gate's sentence, and the details under it."""
     details = [
-        f"{group.name}, {metric}: {difference_sentence(found)}"
+        f"{group.name}, {HEADLINE_METRIC}: {difference_sentence(found)}"
         for group in report.groups
         if group.against_serving is not None
-        for metric in group.shown_metrics()[:1]
-        if (found := group.against_serving.overall.get(metric)) is not None
+        if (found := group.against_serving.overall.get(HEADLINE_METRIC)) is not None
     ]
     if report.decision is not None:
         details.append(f"Ranking: {decision_sentence(report.decision)}")
-    gate = report.gate
-    if gate is None:
-        return Verdict(OPEN, "Not judged", "The gate has not judged this candidate.", details)
-    kind, word = (GOOD, "Passed") if gate.passed else (BAD, "Refused")
-    return Verdict(kind, word, gate.sentence, details)
+    if report.gate is None:
+        return "open", "Not judged. The gate has not judged this candidate.", details
+    kind, word = ("good", "Passed") if report.gate.passed else ("bad", "Refused")
+    return kind, f"{word}. {report.gate.sentence}", details
+
+
+def decision_sentence(document: Mapping[str, Any]) -> str:
+    """Return the reason for the ranking; it says by itself if the configured one stays."""
+    adopted = document["decision"] and document["decision"]["adopted"]
+    return f"{adopted} is adopted: {document['reason']}" if adopted else document["reason"]
 
 
 def difference_sentence(found: Difference) -> str:
-    """Say what a difference between the candidate and what serves means."""
+    """Explain a difference between the candidate and the current snapshot."""
     queries = f"n = {as_count(found.n)}"
     if found.interval is None:
         return f"too few queries to say anything ({as_signed(found.mean)}, {queries})."
@@ -415,17 +350,19 @@ def difference_sentence(found: Difference) -> str:
     return f"no significant difference from the current snapshot ({said}){unseen}."
 
 
-def bias_note(*names: str) -> str:
-    """Return what has to be known about queries of a group or stratum, or ""."""
-    return EXACT_BIAS if EXACT in names else ""
+def abstention_sentence(found: Abstention) -> str:
+    """Explain how well the best result's score tells whether there is an answer."""
+    return (
+        f"AUROC {as_mean(found.auroc)} ({as_interval(found.interval)}) over "
+        f"{as_count(found.n_answerable)} answerable and {as_count(found.n_unanswerable)} "
+        "unanswerable queries: the chance that a query with an answer scores above one without."
+    )
 
 
-# The night's plots as PNG. matplotlib is imported inside functions (docs/decisions/0012), and never
-# its pyplot: that keeps figures in a global list and chooses a backend for the whole process.
+# The plot, as PNG. matplotlib is imported inside functions (docs/decisions/0012), and never its
+# pyplot: that keeps figures in a global list and chooses a backend for the whole process.
 
-MUTED = "#57606a"
-BLUE = "#0072b2"
-VERMILLION = "#c44e00"
+MUTED, BLUE, VERMILLION = "#57606a", "#0072b2", "#c44e00"
 """Okabe and Ito's blue and a darker vermillion: told apart with every common colour blindness."""
 
 _FONT = "DejaVu Sans"
@@ -433,54 +370,34 @@ _PLAIN: dict[str, Any] = {"family": _FONT, "parse_math": False}
 _UNKNOWN_GLYPH = "\u25a1"
 
 
-class Plot(NamedTuple):
-    """A drawn plot, and what it shows for those who cannot see it."""
-
-    png: bytes
-    alt: str
-
-
-def night_plots(report: NightReport) -> dict[str, Plot]:
-    """Return the plots of a night by name, where there is something to draw."""
-    found: dict[str, Plot] = {}
-    for group in report.groups:
-        for metric in group.shown_metrics()[:1]:
-            serving = group.against_serving
-            strata = serving.strata if serving is not None and len(serving.strata) > 1 else {}
-            arms = {c.ours: c.overall for c in group.comparisons}
-            for name, words, parts in (
-                ("against_serving", "tonight against the current snapshot, by stratum", strata),
-                ("differences", "every arm against the served one", arms),
-            ):
-                rows = {label: part[metric] for label, part in parts.items() if metric in part}
-                if rows:
-                    title = f"{group.name}: {words}"
-                    found[f"{group.name}_{name}"] = _differences(rows, metric, title)
-    if report.abstention is not None:
-        curve = report.abstention.curve
-        alt = (
-            f"Risk over coverage of {report.abstention.name}: risk {curve.risk[-1]:.3f} when "
-            f"everything is answered, area under the curve {curve.area:.3f}."
-        )
-        found["risk_coverage"] = Plot(plot_risk_coverage(report.abstention.to_json()), alt)
-    return found
-
-
-def _differences(rows: Mapping[str, Difference], metric: str, title: str) -> Plot:
+def plot_group(group: QueryGroup) -> tuple[str, str] | None:
+    """Return a plot of every arm's difference as a data URI, and its text for the blind."""
+    rows = {
+        found.ours: found.overall[HEADLINE_METRIC]
+        for found in group.comparisons
+        if HEADLINE_METRIC in found.overall
+    }
+    if not rows:
+        return None
     better = sum(found.significant and found.mean > 0 for found in rows.values())
     worse = sum(found.significant and found.mean < 0 for found in rows.values())
     alt = (
-        f"Mean differences in {metric} with intervals, {title}: {len(rows)} rows, {better} "
+        f"Mean differences in {HEADLINE_METRIC} with intervals: {len(rows)} arms, {better} "
         f"significantly better, {worse} significantly worse; the table has the numbers."
     )
-    return Plot(plot_differences(rows, metric, title), alt)
+    title = f"{group.name}: every arm against the served one"
+    png = plot_differences(rows, HEADLINE_METRIC, title)
+    return f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}", alt
 
 
 def plot_differences(rows: Mapping[str, Difference], metric: str, title: str) -> bytes:
     """Draw mean differences, the best at the top; significant ones are filled and coloured."""
     drawn = sorted(rows.items(), key=lambda row: (-abs(row[1].mean), row[0]))[:MAX_ROWS]
     drawn.sort(key=lambda row: (-row[1].mean, row[0]))
-    figure = _new_figure(9.4, 1.4 + 0.27 * len(drawn))
+    keep_caches_in_home()  # matplotlib keeps its list of fonts there
+    from matplotlib.figure import Figure
+
+    figure = Figure((9.4, 1.4 + 0.27 * len(drawn)), layout="constrained")
     axes = figure.add_subplot()
     for place, (_, found) in enumerate(drawn):
         ends = found.interval
@@ -501,34 +418,10 @@ def plot_differences(rows: Mapping[str, Difference], metric: str, title: str) ->
     axes.set_xlabel(words, **_PLAIN)
     cut = f" ({len(drawn)} of {len(rows)} rows)" if len(drawn) < len(rows) else ""
     axes.set_title(_label(title) + cut, loc="left", **_PLAIN)
-    return to_png(figure)
+    return _to_png(figure)
 
 
-def plot_risk_coverage(abstention: Mapping[str, Any]) -> bytes:
-    """Draw the share of wrong answers over that of answered queries, as `Abstention` writes it."""
-    figure = _new_figure(7.2, 4.3)
-    axes, curve = figure.add_subplot(), abstention["curve"]
-    axes.plot(curve["coverage"], curve["risk"], color=BLUE, marker=".", clip_on=False)
-    axes.axhline(curve["risk"][-1], color=MUTED, linestyle="--")
-    axes.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0))
-    axes.grid(alpha=0.3)
-    axes.set_xlabel("coverage: share of queries answered, the most confident first")
-    axes.set_ylabel(_label(f"risk: share of them wrong ({abstention['metric']} = 0)"), **_PLAIN)
-    auroc = "" if abstention["auroc"] is None else f", AUROC {abstention['auroc']:.3f}"
-    title = f"{_label(abstention['name'])}: area {curve['area']:.3f}{auroc}"
-    axes.set_title(title, loc="left", **_PLAIN)
-    return to_png(figure)
-
-
-def _new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure, in inches; matplotlib keeps its list of fonts below the home."""
-    keep_caches_in_home()
-    from matplotlib.figure import Figure
-
-    return Figure((width, height), layout="constrained")
-
-
-def to_png(figure: Figure) -> bytes:
+def _to_png(figure: Figure) -> bytes:
     """Return a figure as PNG bytes without date or version: equal drawings give equal bytes."""
     from PIL import Image
 
@@ -573,66 +466,17 @@ def render_page(report: NightReport) -> str:
         lstrip_blocks=True,
     )
     environment.filters["count_text"] = as_count
-    tables = (
-        counts_table,
-        drops_table,
-        group_tables,
-        group_notes,
-        decision_table,
-        abstention_table,
-    )
+    kind, sentence, details = word_verdict(report)
+    makers = (
+        counts_table, drops_table, group_tables, decision_table, decision_sentence,
+        abstention_sentence, plot_group,
+    )  # fmt: skip
     return environment.get_template("template.html.j2").render(
         report=report,
-        verdict=word_verdict(report),
-        plots=night_plots(report),
+        kind=kind,
+        sentence=sentence,
+        details=details,
         settings=STANDARD,
-        exact_bias=EXACT_BIAS,
-        **{make.__name__: make for make in (*tables, decision_sentence, as_data_uri)},
+        exact=EXACT,
+        **{make.__name__: make for make in makers},
     )
-
-
-def as_data_uri(png: bytes) -> str:
-    """Return a PNG as a data URI (RFC 2397), a third longer than its bytes."""
-    return f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
-
-
-def counts_table(counts: Sequence[tuple[str, str, int]]) -> Table:
-    """Return how many queries were asked."""
-    rows = [[*names, as_count(n), bias_note(*names)] for *names, n in counts]
-    return Table("Queries asked tonight", ("group", "stratum", "n", "note"), rows)
-
-
-def group_notes(group: QueryGroup, tables: Sequence[Table]) -> list[str]:
-    """Return what has to be said above the tables of a group."""
-    pair, notes = group.per_query, [bias_note(group.name)]
-    if pair is not None and not any(table.rows for table in _changed_queries(group, None)):
-        notes.append(f"No query changed, {pair.ours.name} against {pair.baseline.name}.")
-    if not tables:
-        notes.append("There is no result for these queries.")
-    return [note for note in notes if note]
-
-
-def group_tables(group: QueryGroup, texts: Mapping[str, str] | None) -> list[Table]:
-    """Return everything that is known of a group; queries with their texts where given."""
-    metrics, serving, found = group.shown_metrics(), group.against_serving, list[Table]()
-    if serving is not None:
-        found.append(metrics_table(serving))
-        if len(serving.strata) > 1:
-            found += [strata_table((serving,), metric) for metric in metrics]
-    measured = dict.fromkeys([*metrics, *(m for c in group.comparisons for m in c.overall)])
-    if group.comparisons:
-        found += [arms_table(group.comparisons, m, folded=m not in metrics) for m in measured]
-    if any(len(one.strata) > 1 for one in group.comparisons):
-        found += [strata_table(group.comparisons, metric) for metric in metrics]
-    if group.reports and metrics:
-        found.append(means_table(group.reports, metrics[0]))
-    return [*found, *_changed_queries(group, texts)]
-
-
-def _changed_queries(group: QueryGroup, texts: Mapping[str, str] | None) -> list[Table]:
-    pair, metrics = group.per_query, group.shown_metrics()
-    if pair is None:
-        return []
-    shown = [m for m in metrics if m in pair.ours.metrics] or pair.ours.metrics[:1]
-    both = (True, False)
-    return [queries_table(pair, m, texts, losers=losers) for m in shown for losers in both]

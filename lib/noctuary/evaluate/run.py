@@ -11,13 +11,13 @@ import subprocess
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -414,51 +414,3 @@ def _parse(document: Any) -> tuple[Run, dict[str, Any]]:
     if not isinstance(manifest, dict):
         raise ValueError(f"expected a manifest object, found {type(manifest).__name__}")  # noqa: TRY004
     return Run.from_json(found.get("run")), cast("dict[str, Any]", manifest)
-
-
-# Pooling (Spärck Jones and van Rijsbergen 1975; TREC): the union of the first k of several runs is
-# judged instead of the whole corpus. What a run returns outside the pool is a hole: it counts as
-# wrong although nobody looked, which favours the arms that fed the pool.
-
-Pool = dict[str, dict[str, tuple[str, ...]]]
-"""Names of the runs that found each memory, per query and memory id. Memories stand in the order of
-their ids: a judge must not see what was ranked first, or by whom."""
-
-
-class Holes(NamedTuple):
-    """How much of the first k of a run nobody judged (unjudged@k)."""
-
-    name: str
-    # share of the ids returned that were not judged, per judged query
-    per_query: Mapping[str, float]
-    mean: float | None  # over those queries; None if there is none
-    n_unjudged: int  # of those ids, over all queries
-    without_judgements: int  # queries that nobody judged at all; they do not count
-
-
-def build_pool(runs: Sequence[Run], k: int) -> Pool:
-    """Pool the first k of every run, query by query, also where no run returned anything."""
-    names = [run.name for run in runs]
-    if len(set(names)) < len(names):
-        raise ValueError(f"runs of a pool need names of their own, got {sorted(names)}")
-    found: Pool = {}
-    for run in runs:
-        for query_id, ranking in zip(run.query_ids, run.rankings, strict=True):
-            finders = found.setdefault(query_id, {})
-            for memory_id in dict.fromkeys(ranking[:k]):
-                finders[memory_id] = (*finders.get(memory_id, ()), run.name)
-    return {query_id: dict(sorted(finders.items())) for query_id, finders in found.items()}
-
-
-def unjudged_at_k(run: Run, judged: Mapping[str, Collection[str]], k: int) -> Holes:
-    """Measure the holes in what a run returned, repeats once: 1 - Judged@k of ir-measures."""
-    per_query: dict[str, float] = {}
-    n_unjudged = 0
-    for query_id, ranking in zip(run.query_ids, run.rankings, strict=True):
-        if query_id in judged:
-            returned = set(ranking[:k])
-            unjudged = len(returned.difference(judged[query_id]))
-            per_query[query_id] = unjudged / len(returned) if returned else 0.0
-            n_unjudged += unjudged
-    mean = sum(per_query.values()) / len(per_query) if per_query else None
-    return Holes(run.name, per_query, mean, n_unjudged, len(run.query_ids) - len(per_query))

@@ -373,7 +373,6 @@ def sets(tmp_path: Path) -> tuple[Path, Path]:
         (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with (tmp_path / "broken" / "queries.jsonl").open("a") as handle:
         handle.write('{"query_id": "q4", "text": "Wh')
-    (tmp_path / "good" / "qrels.jsonl").write_text("q1 0 1 2\n")
     return tmp_path / "good", tmp_path / "broken"
 
 
@@ -395,7 +394,7 @@ def test_a_set_that_cannot_load_is_named_with_its_lines_and_others_are_checked(
     alone = run("evaluate", "check", str(good))
     assert alone.exit_code == 0
     said = " ".join(alone.stdout.split())
-    assert said == "good ok 1 memories 2 queries in 2 strata 1 unanswerable 1 judgements"
+    assert said == "good ok 1 memories 2 queries in 2 strata 1 unanswerable"
     no_sets = run("evaluate", "check", str(tmp_path), str(tmp_path / "gone"))
     assert no_sets.exit_code == 1
     assert "is not a labelled set: it lacks corpus.jsonl.gz" in no_sets.stdout
@@ -403,7 +402,7 @@ def test_a_set_that_cannot_load_is_named_with_its_lines_and_others_are_checked(
     whole, faulty = run_json("evaluate", "check", *map(str, sets), code=1)["sets"]
     assert whole == {
         "name": "good", "memories": 1, "queries": 2, "strata": {"exact": 1, "vague": 1},
-        "unanswerable": 1, "judgements": 1,
+        "unanswerable": 1,
     }  # fmt: skip
     assert faulty["error"] == "QueryFileError"
     assert [(f["line"], f["kind"]) for f in faulty["faults"]] == [

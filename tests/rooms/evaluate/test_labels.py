@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import pickle
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,23 +15,15 @@ from hypothesis import strategies as st
 
 from noctuary.core.errors import (
     CorpusFileError,
-    DuplicateQueryError,
-    EmptyQuerySetError,
     FileFaultsError,
     LineFault,
-    QrelsFileError,
     QueryFileError,
-    SourceEmptyError,
     SourceFormatError,
     SourceMissingError,
-    UnknownLabelError,
-    UnlabelledQueryError,
 )
 from noctuary.evaluate.labels import (
-    agreement,
     load_labelled_set,
     read_corpus_rows,
-    read_qrels,
     read_queries,
 )
 
@@ -60,7 +51,6 @@ def test_every_field_arrives_with_its_type(file: Path) -> None:
             relevant_ids=[7, "b", 7],
             wing="home",
             as_of="2026-01-04T02:00:00+02:00",
-            as_of_seq=17,
             hops=2,
         ),
     )
@@ -71,7 +61,6 @@ def test_every_field_arrives_with_its_type(file: Path) -> None:
     assert query.relevant_ids == ("7", "b")
     assert query.wing == "home"
     assert query.as_of == datetime(2026, 1, 4, tzinfo=UTC)
-    assert query.as_of_seq == 17
     assert query.extras == {"hops": 2}
 
 
@@ -86,7 +75,6 @@ def test_every_field_arrives_with_its_type(file: Path) -> None:
         (json.dumps(row(text=" ")), "text must be a non-blank string"),
         (json.dumps(row(query_id=3)), "query_id must be a non-blank string, found 3"),
         (json.dumps(row(as_of="yesterday")), "ISO 8601 moment, found 'yesterday'"),
-        (json.dumps(row(as_of_seq="9")), "as_of_seq must be an integer, found '9'"),
         (json.dumps(row(as_of="0001-01-01T00:00:00+14:00")), "ISO 8601 moment, found '0001"),
         (json.dumps(row(text="\ud800")), "text holds half a character"),
         (json.dumps(row(relevant_ids=[""])), "integers or strings, found"),
@@ -123,14 +111,14 @@ def test_lines_are_json_objects_whatever_ends_them(file: Path) -> None:
     file.write_bytes(b"\xef\xbb\xbf" + "\r\n\r\n".join(lines).encode())
     one, two = read_queries(file).ranked
     assert (one.text, one.as_of) == ("one\u2028two", datetime(2026, 1, 4, tzinfo=UTC))
-    assert (two.wing, two.as_of, two.as_of_seq) == (None, None, None)
+    assert (two.wing, two.as_of) == (None, None)
 
 
 def test_a_missing_an_empty_and_a_binary_file_have_their_own_errors(file: Path) -> None:
     with pytest.raises(SourceMissingError, match="no query file"):
         read_queries(file)
     file.write_bytes(b"\n")
-    with pytest.raises(SourceEmptyError, match="holds no query"):
+    with pytest.raises(QueryFileError, match="holds no query"):
         read_queries(file)
     file.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SourceFormatError, match="line 1: not UTF-8"):
@@ -179,29 +167,9 @@ def test_every_fault_has_its_line_and_kind(file: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("rows", "error", "line"),
-    [
-        ([row("q1"), {"query_id": "q2", "text": "?"}], UnlabelledQueryError, 2),
-        ([row("q1"), row("q2", relevant_ids=[9])], UnknownLabelError, 2),
-        ([row("q1"), row("q2"), row("q1")], DuplicateQueryError, 3),
-        ([""], EmptyQuerySetError, 0),
-    ],
-)
-def test_faults_of_one_kind_have_their_named_error(
-    file: Path, rows: list[dict[str, Any] | str], error: type[QueryFileError], line: int
-) -> None:
-    write(file, *rows)
-    with pytest.raises(QueryFileError) as caught:
-        read_queries(file, ["1"])
-    assert type(caught.value) is error
-    assert [fault.line for fault in caught.value.faults] == [line]
-    assert caught.value.path == file
-
-
 def test_many_unknown_labels_of_one_query_are_cut_to_ten(file: Path) -> None:
     write(file, row("q1", relevant_ids=list(range(100, 112))))
-    with pytest.raises(UnknownLabelError, match=r"'109'\] and 2 more") as caught:
+    with pytest.raises(QueryFileError, match=r"'109'\] and 2 more") as caught:
         read_queries(file, ["1"])
     assert "'110'" not in str(caught.value)
 
@@ -255,7 +223,7 @@ def test_a_set_is_loaded_whole(folder: Path) -> None:
     assert found.corpus_ids == {"1", "2", "3"}
     assert [q.query_id for q in found.queries.ranked] == ["q1", "q2"]
     assert [q.query_id for q in found.unanswerable] == ["q3"]
-    assert (found.adversarial, found.qrels) == ((), {})
+    assert found.adversarial == ()
     plain = [{"id": i, "content": f"Memory {i}."} for i in (1, 2, 3)]
     assert list(read_corpus_rows(folder)) == plain
     packed = folder / "corpus.jsonl.gz"
@@ -266,14 +234,12 @@ def test_a_set_is_loaded_whole(folder: Path) -> None:
     assert len(load_labelled_set(folder).corpus_ids) == 3
 
 
-def test_side_files_are_read_where_they_are(folder: Path) -> None:
+def test_unanswerable_queries_may_have_a_file_of_their_own(folder: Path) -> None:
     (folder / "adversarial.jsonl").write_text(lines(query("a1", near_miss_ids=[1])))
-    (folder / "qrels.jsonl").write_text("q1 0 2 0\na1 0 1 0\n")
     found = load_labelled_set(folder)
     assert [q.query_id for q in found.adversarial] == ["a1"]
     assert [q.query_id for q in found.unanswerable] == ["q3", "a1"]
     assert found.adversarial[0].extras == {"near_miss_ids": [1]}
-    assert found.qrels == {"q1": {"2": 0}, "a1": {"1": 0}}
 
 
 def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
@@ -329,192 +295,15 @@ def test_an_empty_corpus_and_a_cut_one_are_faults(folder: Path) -> None:
 def test_adversarial_queries_have_ids_of_their_own_and_no_labels(folder: Path) -> None:
     side = folder / "adversarial.jsonl"
     side.write_text(lines(query("a1"), query("q2")))
-    with pytest.raises(
-        DuplicateQueryError, match=r"line 2: query_id 'q2' is one of queries\.jsonl"
-    ):
+    with pytest.raises(QueryFileError, match=r"line 2: query_id 'q2' is one of queries\.jsonl"):
         load_labelled_set(folder)
     side.write_text(lines(query("a1", 1)))
     with pytest.raises(QueryFileError, match="line 1: query 'a1' has labels") as caught:
         load_labelled_set(folder)
     assert [fault.kind for fault in caught.value.faults] == ["labelled_adversarial"]
     side.write_text("")
-    with pytest.raises(EmptyQuerySetError, match=r"adversarial\.jsonl"):
+    with pytest.raises(QueryFileError, match=r"adversarial\.jsonl"):
         load_labelled_set(folder)
-
-
-def test_judgements_must_be_of_the_set(folder: Path) -> None:
-    (folder / "qrels.jsonl").write_text("q1 0 9 1\nq9 0 1 1\n")
-    with pytest.raises(QrelsFileError) as caught:
-        load_labelled_set(folder)
-    assert [fault.kind for fault in caught.value.faults] == ["unknown_label", "unknown_query"]
-
-
-@pytest.fixture
-def qrels(tmp_path: Path) -> Path:
-    return tmp_path / "qrels.jsonl"
-
-
-def kinds(qrels: Path) -> list[tuple[int, str]]:
-    with pytest.raises(QrelsFileError) as caught:
-        read_qrels(qrels, query_ids=["q1", "q2"], corpus_ids=["1", "2", "3"])
-    return [(fault.line, fault.kind) for fault in caught.value.faults]
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        (
-            (
-                '{"query_id": "q1", "relevant_ids": [1, "b", 1]}\n\n'
-                '{"query_id": "q2", "grades": {"1": 0, "2": 3}, "note": "ignored"}\n'
-            ),
-            {"q1": {"1": 1, "b": 1}, "q2": {"1": 0, "2": 3}},
-        ),
-        (
-            '{"query_id": "q1", "relevant_ids": [1, 2], "grades": {"1": 3, "9": 0}}\n',
-            {"q1": {"1": 3, "2": 1, "9": 0}},
-        ),
-        (
-            "q1 0 12 1\nq1\t0\t13\t0\nq2 Q0 12 2\nq2 0 14 -2\n",
-            {"q1": {"12": 1, "13": 0}, "q2": {"12": 2, "14": 0}},
-        ),
-        # A query file is a file of judgements.
-        (
-            (
-                '{"query_id": "q1", "text": "Who?", "stratum": "exact", "relevant_ids": [1]}\n'
-                '{"query_id": "q2", "text": "What?", "relevant_ids": []}\n'
-            ),
-            {"q1": {"1": 1}, "q2": {}},
-        ),
-    ],
-    ids=["grades keep their zeros", "grades win", "trec", "queries"],
-)
-def test_judgements_are_read_from_lines_of_json_or_of_trec_packed_or_not(
-    tmp_path: Path, text: str, found: dict[str, dict[str, int]]
-) -> None:
-    for name, content in (("q", text.encode()), ("q.gz", gzip.compress(text.encode()))):
-        (tmp_path / name).write_bytes(content)
-        assert read_qrels(tmp_path / name) == found
-
-
-def test_every_fault_of_a_file_of_judgements_has_its_line_and_kind(qrels: Path) -> None:
-    qrels.write_bytes(
-        b"q1 0 1\n"
-        b"q1 0 1 high\n"
-        b"q9 0 1 1\n"
-        b"q1 0 9 1\n"
-        b"q1 0 2 1\n"
-        b"q1 0 2 1\n"
-        b'{"query_id": "q2"}\n'
-        b'{"query_id": "q2", "grades": {"1": null}}\n'
-        b'{"query_id": "q2", "grades": {"1": -1}}\n'
-        b'{"query_id": "q2", "grades": {"1": 1\n'
-        b"\xff 0 1 1\n"
-        b"[]\n"
-    )
-    with pytest.raises(SourceMissingError, match="no file of judgements"):
-        read_qrels(qrels.with_name("absent"))
-    assert kinds(qrels) == [
-        (1, "half_written_line"),
-        (2, "bad_grade"),
-        (3, "unknown_query"),
-        (4, "unknown_label"),
-        (6, "duplicate_judgement"),
-        (7, "unlabelled_query"),
-        (8, "bad_grade"),
-        (9, "bad_grade"),
-        (10, "half_written_line"),
-        (11, "not_utf8"),
-        (12, "wrong_type"),
-    ]
-    qrels.write_text("\n")
-    assert kinds(qrels) == [(0, "empty_file")]
-
-
-GRADES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=30)
-
-
-def expand(table: list[list[int]]) -> tuple[list[int], list[int]]:
-    """Return the grades behind a table of counts, row: first judge, column: second."""
-    pairs = [
-        (x, y) for x, row in enumerate(table) for y, count in enumerate(row) for _ in range(count)
-    ]
-    return [x for x, _ in pairs], [y for _, y in pairs]
-
-
-def kappa_of(a: list[int], b: list[int]) -> float:
-    """Return kappa of two judges over the same items of one query."""
-    judged = ({str(i): grade for i, grade in enumerate(grades)} for grades in (a, b))
-    first, second = ({"q": row} for row in judged)
-    return agreement(first, second).kappa
-
-
-def test_the_example_of_cohen_1960_with_three_grades() -> None:
-    """His table 1: proportions of 200 cases judged by two psychologists, kappa 0.492."""
-    a, b = expand([[88, 14, 18], [10, 40, 10], [2, 6, 12]])
-    assert kappa_of(a, b) == pytest.approx((0.70 - 0.41) / (1 - 0.41))
-    assert round(kappa_of(a, b), 3) == 0.492
-
-
-@given(GRADES)
-def test_kappa_lies_in_its_range_and_does_not_depend_on_who_is_first(
-    pairs: list[tuple[int, int]],
-) -> None:
-    a, b = [x for x, _ in pairs], [y for _, y in pairs]
-    kappa = kappa_of(a, b)
-    assert -1.0 - 1e-12 <= kappa <= 1.0
-    assert kappa_of(b, a) == pytest.approx(kappa)
-    assert kappa_of(a, a) == pytest.approx(1.0)
-    assert (kappa == pytest.approx(1.0)) == (a == b)
-
-
-QRELS_A = {"q1": {"1": 3, "2": 0, "3": 1}, "q2": {"1": 2, "4": 0}, "q3": {"9": 1}}
-QRELS_B = {"q1": {"1": 2, "2": 0, "5": 1}, "q2": {"1": 0, "4": 1, "6": 2}}
-
-
-def test_only_pairs_judged_in_both_count() -> None:
-    found = agreement(QRELS_A, QRELS_B)
-    assert (found.n_pairs, found.n_queries) == (4, 2)
-    assert (found.only_in_a, found.only_in_b) == (2, 2)
-    # Grades of a: 3, 0, 2, 0; of b: 2, 0, 0, 1.
-    assert found.observed == pytest.approx(1 / 4)
-    assert found.expected == pytest.approx((2 * 2 + 1 * 1) / 16)
-    assert found.kappa == pytest.approx((1 / 4 - 5 / 16) / (11 / 16))
-    assert not found.is_degenerate
-
-
-def test_a_threshold_makes_grades_relevant_or_not() -> None:
-    found = agreement(QRELS_A, QRELS_B, threshold=2)
-    # Of a: yes, no, yes, no; of b: yes, no, no, no.
-    assert found.observed == pytest.approx(3 / 4)
-    assert found.expected == pytest.approx(1 / 2 * 1 / 4 + 1 / 2 * 3 / 4)
-    assert found.kappa == pytest.approx(0.5)
-
-
-def test_files_that_list_relevant_ids_only_are_degenerate_and_say_so() -> None:
-    found = agreement({"q1": {"1": 1, "2": 1}, "q2": {"3": 1}}, {"q1": {"1": 1}, "q2": {"3": 1}})
-    assert found.is_degenerate
-    assert (found.kappa, found.observed, found.expected) == (1.0, 1.0, 1.0)
-    assert (found.low, found.high) == (None, None)
-    one = {"q1": {"1": 1, "2": 0}}
-    assert (agreement(one, one).low, agreement(one, one).kappa) == (None, 1.0)
-    with pytest.raises(ValueError, match="no pair of query and memory is judged in both"):
-        agreement({"q1": {"1": 1}}, {"q1": {"2": 1}, "q2": {"1": 1}})
-
-
-def test_the_interval_holds_kappa_and_is_the_same_every_time() -> None:
-    a = {f"q{i}": {"x": i % 2, "y": (i // 2) % 2, "z": i % 3 // 2} for i in range(40)}
-    b = {q: {m: g if hash_free(q, m) else 1 - g for m, g in row.items()} for q, row in a.items()}
-    found = agreement(a, b)
-    assert found.low is not None
-    assert found.high is not None
-    assert -1.0 <= found.low < found.kappa < found.high <= 1.0
-    assert agreement(a, b) == found
-
-
-def hash_free(query_id: str, memory_id: str) -> bool:
-    """Say yes four times out of five, the same in every process."""
-    return (int(query_id[1:]) * 7 + ord(memory_id)) % 5 != 0
 
 
 JSON = st.recursive(
@@ -522,7 +311,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
     max_leaves=6,
 )
-OTHER_KEYS = ("stratum", "relevant_ids", "grades", "wing", "as_of", "as_of_seq")
+OTHER_KEYS = ("stratum", "relevant_ids", "grades", "wing", "as_of")
 ROWS = st.fixed_dictionaries(
     {"query_id": st.sampled_from(["q1", "q2"]) | JSON, "text": st.just("Who?") | JSON},
     optional=dict.fromkeys(OTHER_KEYS, JSON),
@@ -530,17 +319,16 @@ ROWS = st.fixed_dictionaries(
 LINES = st.lists(st.binary(max_size=20) | ROWS.map(lambda row: json.dumps(row).encode()))
 
 
-@pytest.mark.parametrize("read", [read_queries, read_qrels])
 @given(lines=LINES)
 def test_any_bytes_are_labels_or_faults_with_lines(
-    read: Callable[[Path], Any], lines: list[bytes], tmp_path_factory: pytest.TempPathFactory
+    lines: list[bytes], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    path = tmp_path_factory.getbasetemp() / f"any-{read.__name__}"
+    path = tmp_path_factory.getbasetemp() / "any"
     content = b"\n".join(lines)
     path.write_bytes(content)
     faults: tuple[LineFault, ...] = ()
     try:
-        read(path)
+        read_queries(path)
     except FileFaultsError as error:
         faults = error.faults
     last_line = content.count(b"\n") + 1

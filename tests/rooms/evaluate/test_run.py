@@ -9,12 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import ir_measures
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ir_measures import Judged
 
 from noctuary.core.errors import SourceFormatError, SourceMissingError
 from noctuary.evaluate import run as manifest
@@ -24,7 +22,6 @@ from noctuary.evaluate.run import (
     Run,
     RunPlan,
     asker_of,
-    build_pool,
     describe_code,
     describe_run,
     index_bytes_of,
@@ -33,7 +30,6 @@ from noctuary.evaluate.run import (
     read_run,
     retriever_name,
     run_retriever,
-    unjudged_at_k,
     write_run,
 )
 
@@ -487,80 +483,3 @@ def test_the_index_size_is_a_number_or_a_function() -> None:
     for wrong in ("12", 1.5, True):
         with pytest.raises(TypeError, match="index_size_bytes of retriever 'x' is a value of type"):
             index_bytes_of(Sized(wrong), "x")
-
-
-def run_of(name: str, query_ids: tuple[str, ...], rankings: tuple[tuple[str, ...], ...]) -> Run:
-    """Return a run; pooling looks at these three fields alone."""
-    return Run(
-        name, 10, 10, query_ids, rankings, (None,) * len(query_ids), latency_ms=None, build_ms=None,
-        index_bytes=None, unstable_prefixes=0,
-    )  # fmt: skip
-
-
-FTS = run_of("fts", ("q1", "q2"), (("3", "1", "2"), ("7",)))
-OURS = run_of("ours", ("q1", "q3"), (("1", "4", "3"), ()))
-
-
-def test_a_pool_is_the_union_of_the_first_k_with_who_found_what_in_no_runs_order() -> None:
-    assert build_pool([FTS, OURS], 2) == {
-        "q1": {"1": ("fts", "ours"), "3": ("fts",), "4": ("ours",)},
-        "q2": {"7": ("fts",)},
-        "q3": {},
-    }
-    assert list(build_pool([FTS, OURS], 2)["q1"]) == ["1", "3", "4"]
-    swapped = run_of("fts", ("q1",), (("1", "2", "3"),))
-    assert list(build_pool([swapped], 3)["q1"]) == list(build_pool([FTS], 3)["q1"])
-    repeated = run_of("a", ("q1",), (("1", "1", "2"),))
-    assert build_pool([repeated], 2) == {"q1": {"1": ("a",)}}
-    assert unjudged_at_k(repeated, {"q1": ["2"]}, 2).per_query == {"q1": 1.0}
-
-
-@pytest.mark.parametrize(
-    ("judged", "per_query", "mean", "n_unjudged", "without"),
-    [
-        ({"q1": {"1": 0, "9": 1}, "q2": {"7": 1}}, {"q1": 2 / 3, "q2": 0.0}, 1 / 3, 2, 0),
-        ({"q2": []}, {"q2": 1.0}, 1.0, 1, 1),
-        ({}, {}, None, 0, 2),
-    ],
-)
-def test_holes_are_the_share_of_what_was_returned_to_judged_queries(
-    judged: Any, per_query: dict[str, float], mean: float | None, n_unjudged: int, without: int
-) -> None:
-    found = unjudged_at_k(FTS, judged, 3)
-    assert found.per_query == pytest.approx(per_query)
-    assert found.mean == (None if mean is None else pytest.approx(mean))
-    counted = (found.name, found.n_unjudged, found.without_judgements)
-    assert counted == ("fts", n_unjudged, without)
-
-
-IDS = st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=8).map(tuple)
-
-
-@given(st.lists(st.tuples(IDS, IDS), min_size=1, max_size=4), st.integers(1, 8))
-def test_what_fed_a_pool_has_no_holes_in_it(
-    rankings: list[tuple[tuple[str, ...], tuple[str, ...]]], k: int
-) -> None:
-    query_ids = tuple(f"q{i}" for i in range(len(rankings)))
-    runs = [run_of(str(arm), query_ids, tuple(pair[arm] for pair in rankings)) for arm in (0, 1)]
-    pool = build_pool(runs, k)
-    assert all(unjudged_at_k(run, pool, k).mean == 0.0 for run in runs)
-    assert all(len(ids) <= 2 * k for ids in pool.values())
-
-
-@given(
-    st.lists(st.tuples(IDS.filter(bool), IDS.filter(bool)), min_size=1, max_size=4),
-    st.integers(1, 8),
-)
-def test_holes_are_one_minus_judged_of_ir_measures(
-    rows: list[tuple[tuple[str, ...], tuple[str, ...]]], k: int
-) -> None:
-    query_ids = tuple(f"q{i}" for i in range(len(rows)))
-    run = run_of("a", query_ids, tuple(ranking for ranking, _ in rows))
-    qrels = {q: dict.fromkeys(judged, 1) for q, (_, judged) in zip(query_ids, rows, strict=True)}
-    scored = {
-        q: {found: -float(rank) for rank, found in enumerate(ranking)}
-        for q, (ranking, _) in zip(query_ids, rows, strict=True)
-    }
-    theirs = {m.query_id: m.value for m in ir_measures.iter_calc([Judged @ k], qrels, scored)}
-    ours = unjudged_at_k(run, qrels, k).per_query
-    assert ours == {q: pytest.approx(1.0 - value) for q, value in theirs.items()}

@@ -67,6 +67,20 @@ def test_bca_agrees_with_scipy_on_a_skewed_sample() -> None:
     assert found.high == pytest.approx(theirs.confidence_interval.high, abs=0.03 * width)
 
 
+@pytest.mark.parametrize(
+    ("ones", "zeros"), [(8, 8), (4, 12), (14, 6)], ids=["symmetric", "few", "many"]
+)
+def test_half_of_the_ties_count_as_below(ones: int, zeros: int) -> None:
+    """Metrics of few queries are discrete: a fifth of the resampled means equals the mean."""
+    values = np.repeat([1.0, 0.0], [ones, zeros])
+    found = interval(mean_interval(values))
+    theirs = stats.bootstrap((values,), np.mean, n_resamples=10_000, method="BCa", rng=7)
+    ends = theirs.confidence_interval
+    assert (found.low, found.high) == pytest.approx((ends.low, ends.high), abs=1e-9)
+    if ones == zeros:
+        assert found.low + found.high == pytest.approx(1.0)
+
+
 def test_chunks_do_not_change_the_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(2).uniform(size=(30, 2))
     whole = bootstrap_means(values, Resampling(500))

@@ -1,6 +1,6 @@
 """What a night cost, per asset: the store's cost records as a committed JSON file and a table.
 
-`python -m bench.cost --store STORE_DIR --name locomo`
+`python -m bench.measure cost --store STORE_DIR --name locomo`
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def measure_cost(store: Path, name: str) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write cost-NAME.json."""
-    parser = argparse.ArgumentParser(prog="python -m bench.cost", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.measure cost", description=__doc__)
     parser.add_argument("--store", type=Path, required=True, help="a store that has had a night")
     parser.add_argument("--name", required=True, help="what the store was built from")
     parser.add_argument("--out", type=Path, default=RESULTS_DIR)
@@ -82,7 +82,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
     path = options.out / f"cost-{options.name}.json"
     write_result(path, measure_cost(options.store, options.name))
     print(f"wrote {path}")
-
-
-if __name__ == "__main__":
-    main()

@@ -68,8 +68,8 @@ def judge(
     """Return every promise that the documents can tell about.
 
     Args:
-        stores: Documents of `bench.speed.warm` with their `resident` figures.
-        oneshot: Document of `bench.speed.oneshot`, or None.
+        stores: Documents of `measure_warm` with their `resident` figures.
+        oneshot: Document of `measure_oneshot`, or None.
     """
     targets = [target for document in stores for target in _warm_targets(document)]
     targets += _growth_targets([d for d in stores if d["synthetic"]])

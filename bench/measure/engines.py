@@ -1,6 +1,6 @@
 """Nearest-neighbour engines side by side: exact matrix, funnel over the short tier, LanceDB index.
 
-`OPENBLAS_NUM_THREADS=1 python -m bench.engines [--sizes 10000 ... 1000000] [--dataset DIR]`
+`OPENBLAS_NUM_THREADS=1 python -m bench.measure engines [--sizes 10000 ...] [--dataset DIR]`
 
 One query at a time in a warm process, the engines in turns, recall@10 against the exact matrix. The
 vectors are synthetic: clustered, or without any cluster and with the spectrum of a real set, where
@@ -257,7 +257,7 @@ def run(sizes: Sequence[int], dataset: Path | None, out: Path, lance_rows: int) 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write engines.json."""
-    parser = argparse.ArgumentParser(prog="python -m bench.engines", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.measure engines", description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="ROWS")
     parser.add_argument("--dataset", type=Path, help="a labelled set, measured as well")
     parser.add_argument("--lance-rows", type=int, default=max(SIZES), help="largest set to index")
@@ -266,7 +266,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
     path = options.out / "engines.json"
     run(options.sizes, options.dataset, path, options.lance_rows)
     print(f"wrote {path}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,12 +1,11 @@
-"""`python -m bench.scale`: whole nights on 10,000, 100,000 and 1,000,000 memories, and the slopes.
+"""Whole nights on 10,000, 100,000 and 1,000,000 memories, and how their costs grow.
 
-`python -m bench.scale [--stores DIR] [--sizes 10000 100000 1000000] [--limit-gb 6] [--keep]`
+`python -m bench.measure scale [--stores DIR] [--sizes 10000 ...] [--limit-gb 6] [--keep]`
 
-Every size is a night of its own on a store of synthetic memories (bench.scale.corpus), with the
-bundled model cut to one layer (bench.scale.encoder) under a limit of memory that the kernel holds,
-and then a night with nothing new. What the bundled model costs is measured at the smallest size.
-A measurement that was interrupted goes on where it was: sizes that have a result are kept, and a
-night takes up its own work.
+Every size is a night of its own on a store of synthetic memories (`corpus`), with the bundled model
+cut to one layer (`cut_model`) under a limit of memory that the kernel holds, and then a night with
+nothing new. What the bundled model costs is measured at the smallest size. An interrupted
+measurement continues: sizes that have a result are kept, and a night takes up its own work.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from typing import Any
 
 from bench.datasets import CHECKOUT
 from bench.manifest import describe_run
+from bench.measure.corpus import write_store
+from bench.measure.cut_model import INTERMEDIATE, LAYERS, write_cut_model
+from bench.measure.growth import exponent
+from bench.measure.night import run_night
 from bench.results import RESULTS_DIR, read_result, write_result
-from bench.scale.corpus import write_store
-from bench.scale.encoder import INTERMEDIATE, LAYERS, write_cut_model
-from bench.scale.fit import exponent
-from bench.scale.night import run_night
 from noctuary.core.errors import SourceFormatError
 
 SIZES = (10_000, 100_000, 1_000_000)
@@ -85,7 +84,7 @@ def fit_slopes(nights: Sequence[dict[str, Any]]) -> dict[str, dict[str, float | 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure every size that has no result yet and write scale.json; 1 means a night failed."""
-    parser = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.measure scale", description=__doc__)
     parser.add_argument("--sizes", nargs="+", type=int, default=list(SIZES))
     parser.add_argument("--stores", type=Path, default=STORES, help="keeps sources and stores")
     parser.add_argument("--out", type=Path, default=RESULTS_DIR)
@@ -133,7 +132,3 @@ def _stage(night: dict[str, Any], name: str) -> dict[str, Any]:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 3)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

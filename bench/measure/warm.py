@@ -1,7 +1,5 @@
 """Warm recall and the FTS5 searches over one store, in one process, in turns.
 
-`python -m bench.speed.warm STORE QUESTIONS.json [--fts N] [--vectors FILE]` prints one JSON object.
-
 Two passes: while the process is new the lean encoder encodes, then ONNX Runtime is loaded as a
 server does at its start. A question is encoded where it is asked for the first time; its vector is
 known where it is asked again, a few questions later.
@@ -9,11 +7,8 @@ known where it is asked again, a few questions later.
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import sqlite3
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -23,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.arms.fts_seed import FtsSeed
-from bench.speed.clock import Ask, percentiles, ratio_p50, take_turns, time_ms
+from bench.measure.clock import Ask, percentiles, ratio_p50, take_turns, time_ms
 from noctuary.core.errors import StoreError
-from noctuary.core.files import read_array
 from noctuary.core.store import ROWS_FILE
 from noctuary.recall import inputs
 from noctuary.recall.api import recall
@@ -62,9 +56,7 @@ class GivenVectors:
         return getattr(self._world, name)
 
 
-def measure_warm(
-    store: Path, texts: Sequence[str], fts_questions: int, vectors: NDArray[np.float32] | None
-) -> dict[str, Any]:
+def measure_warm(store: Path, texts: Sequence[str], fts_questions: int) -> dict[str, Any]:
     """Return times of every system over one store.
 
     Args:
@@ -72,8 +64,6 @@ def measure_warm(
         texts: Questions, each once.
         fts_questions: How many of them the FTS5 searches are asked as well; they take seconds each
             over a million memories.
-        vectors: Vectors near the store's, one per question, for a row whose dense leg finds
-            something; None leaves the row out.
 
     Raises:
         StoreError: If a recall finds nothing or leaves a leg out.
@@ -94,10 +84,6 @@ def measure_warm(
         "recall": lambda i: recall(texts[i], K, store=store),
         "recall_known_vector": lambda i: recall(texts[i - AGAIN_AFTER], K, store=store),
     }
-    if vectors is not None:
-        given = dict(zip(texts, vectors, strict=True))
-        near: Any = GivenVectors(recaller.inputs_now(), given.__getitem__)
-        systems["engine_near_vector"] = lambda i: recaller.recall(texts[i], K, inputs=near)
     few = timed[:: max(len(timed) // max(fts_questions, SETTLE), 1)]
     asked = {name: few if name.startswith("fts") else timed for name in systems}
     times = {"recall_lean": lean, **take_turns(systems, asked)}
@@ -145,21 +131,3 @@ def _check(store: Path, text: str) -> None:
     codes = [warning.code for warning in result.warnings]
     if not result.memories or "dense_unavailable" in codes:
         raise StoreError(f"a recall on {store} found {len(result.memories)} memories, {codes}")
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure one store and print the document."""
-    parser = argparse.ArgumentParser(prog="python -m bench.speed.warm", description=__doc__)
-    parser.add_argument("store", type=Path)
-    parser.add_argument("questions", type=Path, help="a JSON list of texts")
-    parser.add_argument("--fts", type=int, default=200, help="questions for the FTS5 searches")
-    parser.add_argument("--vectors", type=Path, help="a .npy file, one row per question")
-    options = parser.parse_args(arguments)
-    texts = json.loads(options.questions.read_text(encoding="utf-8"))
-    vectors = None if options.vectors is None else read_array(options.vectors)
-    print(json.dumps(measure_warm(options.store, texts, options.fts, vectors)))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """Documents per second of the two bulk encoders, side by side on the same texts in one run.
 
-`python -m bench.encoding --data ../shared/data/locomo --data ../shared/data/scifact`
+`python -m bench.measure encoding --data ../shared/data/locomo --data ../shared/data/scifact`
 
 The texts are cut into slices; each slice is encoded by every system before the next one, in
 rotating order, so that a busy moment of the machine hits all of them.
@@ -168,7 +168,7 @@ def _torch_threads() -> int:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write encoding-NAME.json."""
-    parser = argparse.ArgumentParser(prog="python -m bench.encoding", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.measure encoding", description=__doc__)
     parser.add_argument("--data", type=Path, action="append", default=[], help="a data set")
     parser.add_argument("--store", type=Path, help="a store that has had a night")
     parser.add_argument("--name", help="of the result; default: the names of the data sets")
@@ -183,7 +183,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
     path = options.out / f"encoding-{name}.json"
     write_result(path, measure_encoding(texts, name, options.model))
     print(f"wrote {path}")
-
-
-if __name__ == "__main__":
-    main()

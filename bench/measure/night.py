@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.datasets import CHECKOUT
-from bench.scale.limit import entrance, limited_memory
-from bench.scale.tree import TreeWatch
+from bench.measure.memory import TreeWatch, entrance, limited_memory
 from noctuary.core.files import tree_bytes
 
 COSTS = Path("work") / "costs.json"

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.speed.clock import spread
+from bench.measure.clock import spread
 from noctuary.core.errors import StoreError
 
 ROUNDS = 11

@@ -1,7 +1,5 @@
 """The bundled model cut to one thin layer: every step of the real one in a tenth of the time.
 
-`python -m bench.scale.encoder DIRECTORY`
-
 A million texts take the bundled model hours on two cores; what comes after the vectors is the same
 work whatever made them. What the bundled model itself costs is measured on fewer texts.
 """
@@ -11,7 +9,6 @@ from __future__ import annotations
 import importlib
 import json
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +50,3 @@ def _thinned(name: str, array: Any) -> Any:
     if name.endswith(".output.dense.weight") and ".attention." not in name:
         return array[:, :INTERMEDIATE].copy()
     return array
-
-
-if __name__ == "__main__":
-    write_cut_model(Path(sys.argv[1]))

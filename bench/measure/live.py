@@ -1,6 +1,6 @@
 """What the live overlay costs, and how near its answers are to those of the next night.
 
-`python -m bench.live [--rounds 15] [--held-out 50] [--keep]`
+`python -m bench.measure live [--rounds 15] [--held-out 50] [--keep]`
 
 The sample's newest memories are held out of a first night and then written into its source: what
 recall finds through the overlay is compared with what it finds after a second night. Costs are CPU
@@ -211,20 +211,16 @@ def _process_cpu(query: str, environ: Mapping[str, str]) -> float:
     return (after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime) * 1000
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print; with --keep, write the committed result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--held-out", type=int, default=HELD_OUT)
     parser.add_argument("--keep", action="store_true")
-    arguments = parser.parse_args()
-    found = measure(arguments.rounds, arguments.held_out)
+    given = parser.parse_args(arguments)
+    found = measure(given.rounds, given.held_out)
     print(json.dumps(found, indent=1))
-    if arguments.keep:
+    if given.keep:
         write_result(
             RESULTS_DIR / "live.json", {"kind": "live", "manifest": describe_run(), **found}
         )
-
-
-if __name__ == "__main__":
-    main()

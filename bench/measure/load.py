@@ -1,6 +1,6 @@
 """What one client waits while 200 are connected, half of them silent or slow: both servers.
 
-`python -m bench.load --store STORE_DIR --queries SET/queries.jsonl [--before CHECKOUT] [--keep]`
+`python -m bench.measure load --store STORE --queries FILE [--before CHECKOUT] [--keep]`
 
 Alone, one client asks at random moments (Poisson), as often as the hundred together. Under load, a
 hundred clients ask once in `PACE_S` each, and another hundred misbehave, 25 of each kind: nothing
@@ -36,8 +36,8 @@ import numpy as np
 
 from bench.datasets import CHECKOUT
 from bench.manifest import describe_run
+from bench.measure.oneshot import child_environment
 from bench.results import RESULTS_DIR, write_result
-from bench.speed.oneshot import child_environment
 from noctuary import __version__
 from noctuary.agents.client import CLIENT_WAIT_S, Refusal, encode, exchange, settings_in_force
 from noctuary.agents.server import find_place
@@ -275,7 +275,7 @@ def _summary(asked: Sequence[tuple[float, str]]) -> dict[str, Any]:
     return {**found, "answered": outcomes["answered"] / len(took), "outcomes": dict(outcomes)}
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--store", type=Path, required=True, help="a published store directory")
@@ -285,7 +285,7 @@ def main() -> None:
     for name, value in (("rounds", ROUNDS), ("pace-s", PACE_S), ("phase-s", PHASE_S)):
         parser.add_argument(f"--{name}", type=type(value), default=value)
     parser.add_argument("--keep", action="store_true", help="write docs/benchmarks/json/load.json")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     checkouts = {"before": given.before.resolve()} if given.before else {}
     how = {name: getattr(given, name) for name in ("clients", "rounds", "pace_s", "phase_s")}
     prompts = [query.text for query in read_queries(given.queries).ranked]
@@ -294,7 +294,3 @@ def main() -> None:
     if given.keep:
         write_result(RESULTS_DIR / "load.json", document)
     print(json.dumps(document, indent=1))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """How long an agent waits for `noctuary hook`: whole processes, interpreter start included.
 
-`python -m bench.hooks --store STORE_DIR --queries SET/queries.jsonl [--rounds 40] [--keep]`
+`python -m bench.measure hooks --store STORE --queries FILE [--rounds 40] [--keep]`
 
 The store is copied, and every prompt is the first of a session of its own, so that each has
 something to inject. "bare" is `python -c pass`: what any hook written in Python costs at least on
@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.manifest import describe_run
+from bench.measure.oneshot import child_environment
 from bench.results import RESULTS_DIR, write_result
-from bench.speed.oneshot import child_environment
 from noctuary.agents.client import Refusal, ping
 from noctuary.evaluate.labels import read_queries
 
@@ -118,21 +118,17 @@ def _await_server(store: Path, runtime: Path) -> None:
         time.sleep(0.05)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--store", type=Path, required=True, help="a published store directory")
     parser.add_argument("--queries", type=Path, required=True, help="labelled queries to ask")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="processes of each kind")
     parser.add_argument("--keep", action="store_true", help="write docs/benchmarks/json/hooks.json")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     prompts = [query.text for query in read_queries(given.queries).ranked]
     processes = measure_hooks(given.store, prompts, given.rounds)
     document = {"kind": "hooks", "manifest": describe_run(), "processes": processes}
     if given.keep:
         write_result(RESULTS_DIR / "hooks.json", document)
     print(json.dumps(document, indent=1))
-
-
-if __name__ == "__main__":
-    main()

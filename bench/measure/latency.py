@@ -1,6 +1,6 @@
 """Latency of recall, measured side by side with an FTS5 search and with `import numpy`, in one run.
 
-`python -m bench.latency --store STORE_DIR --dataset ../shared/data/locomo`
+`python -m bench.measure latency --store STORE_DIR --dataset ../shared/data/locomo`
 
 Absolute times move with the machine and its load; the ratios of things measured in turn, in one
 run, move much less. Warm: the same queries in one process, the two systems alternating. Cold: fresh
@@ -177,7 +177,7 @@ def _run(command: Sequence[str]) -> tuple[float, str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write latency-DATASET.json."""
-    parser = argparse.ArgumentParser(prog="python -m bench.latency", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.measure latency", description=__doc__)
     parser.add_argument("--store", type=Path, required=True, help="a store with a snapshot")
     parser.add_argument("--dataset", type=Path, required=True, help="folder of a labelled set")
     parser.add_argument("--out", type=Path, default=RESULTS_DIR)
@@ -189,7 +189,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
     write_result(path, document)
     print(json.dumps({"warm": document["warm"], "cold": document["cold"]}))
     print(f"wrote {path}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,5 @@
 """Memory stores of any size with the words and lengths of real ones, equal for equal seeds.
 
-`python -m bench.scale.corpus FILE SIZE` writes a `memory.db` of them.
-
 Half of the memories read like turns of locomo, half like the extracted memories of realmem:
 which word follows which, and how long a text is, are drawn from those sets (../shared/data,
 only read, nothing of them is kept here). Proper names are replaced by made-up ones, other ones
@@ -190,7 +188,3 @@ def _made_up(number: int) -> str:
         number, which = divmod(number, len(_SYLLABLES))
         parts.append(_SYLLABLES[which])
     return "".join(parts).capitalize()
-
-
-if __name__ == "__main__":
-    write_store(Path(sys.argv[1]), int(sys.argv[2]))

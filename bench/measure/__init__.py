@@ -1,0 +1,1 @@
+"""Time, memory and bytes: of nights, of recall, of hooks and of servers."""

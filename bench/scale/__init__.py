@@ -1,1 +1,0 @@
-"""The whole night on stores of up to a million memories: time, memory and bytes per stage."""
