@@ -28,9 +28,9 @@ from bench.results import RESULTS_DIR, write_result
 from bench.suite.loading import load_set
 from noctuary.core.errors import NoctuaryError
 from noctuary.evaluate.metrics import recall_at_k
-from noctuary.recall.candidates import Scope
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import Scope
 
 RESULT = RESULTS_DIR / "abstention.json"
 SETS = (SAMPLE, "locomo", "locomo_obs", "realmem", "scifact", "prefeval")

@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from bench.abstention.questions import Asked
 from noctuary.core.errors import StoreError
 from noctuary.recall.answerability import Scored, read_words, score_answer
-from noctuary.recall.candidates import Mask, Scope, build_mask
-from noctuary.recall.engine import BaseRanking, Recaller, rank_alone
+from noctuary.recall.engine import Recaller
 from noctuary.recall.inputs import Inputs
 from noctuary.recall.legs import Leg
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import Mask, Scope, build_mask
+from noctuary.recall.ranking import rank_alone
 from noctuary.recall.reader import SnapshotGraph
+from noctuary.recall.search import BaseRanking
 from noctuary.text.tokens import tokenize
 
 DEPTH = 50

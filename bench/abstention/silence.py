@@ -30,9 +30,9 @@ from bench.suite.night import build_store
 from noctuary.evaluate.decide import words_only
 from noctuary.evaluate.labels import Query
 from noctuary.evaluate.metrics import auroc
-from noctuary.recall.candidates import Scope
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import Scope
 from noctuary.recall.result import SIGNALS, WORDS
 from noctuary.sources.injected import worth_injecting
 

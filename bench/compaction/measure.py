@@ -22,9 +22,9 @@ from noctuary.core.store import StorePaths
 from noctuary.evaluate.labels import Query
 from noctuary.evaluate.metrics import Scores, compare
 from noctuary.recall.engine import Recaller
-from noctuary.recall.explain import TURN_VIEW
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.result import RecallResult
+from noctuary.recall.trace import TURN_VIEW
 from noctuary.text.marks import estimate_tokens
 from noctuary_assets.night import SUMMARIES
 

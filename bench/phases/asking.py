@@ -16,9 +16,10 @@ from bench.phases.past import Past
 from bench.suite.loading import LoadedSet
 from noctuary.core.types import from_micros
 from noctuary.evaluate.labels import Query
-from noctuary.recall.candidates import Mask, Scope, is_dated
+from noctuary.recall.candidates import is_dated
 from noctuary.recall.engine import Recaller
 from noctuary.recall.inputs import Inputs
+from noctuary.recall.query import Mask, Scope
 from noctuary.recall.result import RecalledMemory
 
 SAMPLE = 400

@@ -171,7 +171,7 @@ class Year:
         new.root.mkdir(parents=True, mode=0o700)
         self.world.write_settings(home)
         _copy(self.world.home / OWN_FILE, home / OWN_FILE)
-        for name in (*_NOT_REBUILT, "profiles.toml"):
+        for name in _NOT_REBUILT:
             _copy(old.root / name, new.root / name)
         # To export the encoder is most of a first night; the digest says which one it is.
         shutil.copytree(old.encoders, new.encoders, copy_function=os.link)

@@ -24,7 +24,7 @@ KEPT_DAYS = 28
 FORGET_DAYS = 14
 WING = "yearbook"  # of the sessions and of what is remembered: what is forgotten by age
 
-PROFILES = """[asking]
+PROFILES = """[profiles.asking]
 query_expansion_enabled = true
 replay_log = true
 """
@@ -51,8 +51,6 @@ class World:
         for folder in (self.store, self.projects, self.project):
             folder.mkdir(parents=True, mode=0o700)
         self.write_settings(self.home)
-        (self.store / "profiles.toml").write_text(PROFILES)
-        (self.store / "profiles.toml").chmod(0o600)
         with closing(sqlite3.connect(self.source)) as db:
             db.execute("PRAGMA journal_mode = WAL")
             db.executescript(sample.SCHEMA)
@@ -71,7 +69,7 @@ enabled = false
 notes = "{self.source}"
 agent = "transcripts:{self.projects}"
 """
-        (home / "noctuary.toml").write_text(settings)
+        (home / "noctuary.toml").write_text(settings + PROFILES)
 
     def edit(self, day: int, now: datetime) -> None:
         """Live one day in the memory store: two new ones, one edited, the two oldest deleted."""

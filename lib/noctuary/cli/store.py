@@ -482,10 +482,8 @@ def _source_below(paths: StorePaths) -> Path | None:
 
 
 def _look_at_profiles(paths: StorePaths, settings: Settings) -> Finding:
-    stored = profiles.read_store_profiles(paths.profiles)
-    known = profiles.list_profiles(profiles.layers_of(settings, {}, stored.tables))
-    faults = [w.message for w in stored.warnings]
-    faults += [f"{profile.name}: {fault}" for profile in known for fault in profile.faults]
+    known = profiles.list_profiles(settings)
+    faults = [f"{profile.name}: {fault}" for profile in known for fault in profile.faults]
     return _warn_if("profiles", "; ".join(faults), f"{len(known)} profiles, all values in range")
 
 
