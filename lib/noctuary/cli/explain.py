@@ -257,8 +257,8 @@ def _values_text(flag: str) -> str:
 
 
 @profile.command("list")
-@cli.json_option
-def list_() -> None:
+@cli.store_options
+def list_(store: str | None) -> None:
     """List every profile, where it is defined, and its faults."""
     settings = Settings.load(home=find_home())
     entries = profiles.list_profiles(settings)
@@ -267,7 +267,9 @@ def list_() -> None:
         told = f"{entry.description}  ({', '.join(entry.defined)})"
         rows.append([_marked(entry.name, entry.name == settings.recall.profile), told])
     faults = [f"bad_profile: {entry.name}, {f}" for entry in entries for f in entry.faults]
-    cli.tell({"profiles": [e._asdict() for e in entries]}, cli.columns(rows), faults)
+    warnings = [w.to_json() for w in _find_adopted(store)[1]]
+    found = {"profiles": [e._asdict() for e in entries], "warnings": warnings}
+    cli.tell(found, cli.columns(rows), [*cli.coded(warnings), *faults])
 
 
 def _find_adopted(store: str | None) -> tuple[Mapping[str, Any], tuple[RecallWarning, ...]]:
