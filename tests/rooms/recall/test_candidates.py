@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from noctuary.agents.mcp_view import View
 from noctuary.compact.summaries import Summary
 from noctuary.core.types import UNDATED_US, MemoryRecord, summary_id, to_micros
-from noctuary.recall import explain as explaining
+from noctuary.recall import trace as explaining
 from noctuary.recall.candidates import ages_s, is_dated
 from noctuary.recall.engine import Recaller
 from noctuary.recall.explain import UnknownSummaryError, Why, expand_from, explain_memory
