@@ -37,10 +37,10 @@ from noctuary.core.errors import NoctuaryError
 from noctuary.evaluate.decide import words_only
 from noctuary.evaluate.labels import Query
 from noctuary.evaluate.metrics import auroc
-from noctuary.recall.candidates import Scope
 from noctuary.recall.engine import Recaller
 from noctuary.recall.inputs import Inputs
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import Scope
 from noctuary.recall.result import SIGNALS, WORDS
 from noctuary_pipelines import sample
 

@@ -15,7 +15,7 @@ from noctuary.core.settings import Settings
 from noctuary.core.store import SourceName, StorePaths
 from noctuary.core.types import SILENT, Progress
 from noctuary.embed.documents import NightEncoder
-from noctuary.recall.profile import RetrievalProfile, configured_profile, read_store_profiles
+from noctuary.recall.profile import RetrievalProfile, configured_profile
 from noctuary.work.content import ContentStore
 from noctuary.work.ray import open_ray_runner
 from noctuary.work.runner import LocalRunner
@@ -132,6 +132,5 @@ class Night:
 
 
 def store_profile(night: Night, adopted: Mapping[str, Any] | None = None) -> RetrievalProfile:
-    """Return what the settings and the store's own profiles say."""
-    stored = read_store_profiles(night.paths.profiles).tables
-    return configured_profile(night.settings, adopted, stored)
+    """Return what the settings say, above what a snapshot adopted."""
+    return configured_profile(night.settings, adopted or {})

@@ -20,8 +20,8 @@ from noctuary.core.errors import EncoderError
 from noctuary.embed import rotation
 from noctuary.embed.rotation import Rotation
 from noctuary.evaluate.labels import Query
-from noctuary.recall.candidates import Mask, Scope, build_mask
 from noctuary.recall.inputs import encode_query
+from noctuary.recall.query import Mask, Scope, build_mask
 
 DEFAULT_IMPORTANCE = 0.5
 """Of a row that states none; the default column value of the reference store."""

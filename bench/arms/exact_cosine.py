@@ -12,7 +12,7 @@ from bench.arms.base import ArmRetriever, Hits
 from bench.arms.corpus_views import CorpusViews
 from bench.arms.freshness import Freshness
 from noctuary.evaluate.labels import Query
-from noctuary.recall.candidates import Mask
+from noctuary.recall.query import Mask
 
 
 class CosineRetriever(ArmRetriever):

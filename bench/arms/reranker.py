@@ -12,8 +12,8 @@ from bench.arms.base import ArmRetriever, Hits
 from bench.arms.corpus_views import CorpusViews
 from noctuary.core.errors import EncoderError
 from noctuary.evaluate.labels import Query
-from noctuary.recall.phases import open_reranker
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.rerank import open_reranker
 from noctuary.recall.result import RecallWarning
 
 RERANKED = 30

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from noctuary.context.inject import inject
     from noctuary.context.prompt import Context
     from noctuary.core.types import register_hook
-    from noctuary.recall.api import recall
-    from noctuary.recall.explain import Expansion, expand
+    from noctuary.recall.api import expand, recall
+    from noctuary.recall.explain import Expansion
     from noctuary.recall.profile import RetrievalProfile
     from noctuary.recall.result import RecalledMemory, RecallResult, RecallWarning
     from noctuary.sources.own_store import Remembered, remember
@@ -45,7 +45,7 @@ _HOMES = {
     "assemble": "noctuary.context.assemble",
     "Context": "noctuary.context.prompt",
     "Expansion": "noctuary.recall.explain",
-    "expand": "noctuary.recall.explain",
+    "expand": "noctuary.recall.api",
     "inject": "noctuary.context.inject",
     "recall": "noctuary.recall.api",
     "register_hook": "noctuary.core.types",

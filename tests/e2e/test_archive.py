@@ -45,8 +45,8 @@ def chained(small: Bench) -> Bench:
         created = f"2026-{month:02d}-01T08:00:00+00:00"
         text = f"The garage paint is {code} since this season.{replaced}"
         previous = str(add_memory(small.source, text, created_at=created))
-    small.paths.profiles.write_text(
-        "[default]\nadaptive_compaction = true\ncompaction_age_days = 0\n"
+    (small.store.parent / "noctuary.toml").write_text(
+        "[profiles.default]\nadaptive_compaction = true\ncompaction_age_days = 0\n"
     )
     return small
 

@@ -57,7 +57,10 @@ def lived(small_night: FirstNight, tmp_path: Path) -> Bench:
     bench = Bench(source, store_for_source(home, source))
     give_encoder(bench.store, small_night.bench)
     write_session(tmp_path / "projects/shop/one.jsonl", said_session().lines)
-    (home / "noctuary.toml").write_text(f"[transcripts]\npath = '{tmp_path / 'projects'}'\n")
+    (home / "noctuary.toml").write_text(
+        f"[transcripts]\npath = '{tmp_path / 'projects'}'\n"
+        "[profiles.default]\nadaptive_compaction = true\ncompaction_age_days = 0\n"
+    )
     for row in [row for row in sample_rows() if row.category != "turn"][:40]:
         remember(row.content, wing="home")
     previous = ""
@@ -67,9 +70,6 @@ def lived(small_night: FirstNight, tmp_path: Path) -> Bench:
         with editing(source) as db:
             past = f"2026-{month:02d}-01T08:00:00+00:00"
             db.execute("UPDATE memories SET created_at = ? WHERE id = ?", (past, previous))
-    bench.paths.profiles.write_text(
-        "[default]\nadaptive_compaction = true\ncompaction_age_days = 0\n"
-    )
     night(bench)
     plan = noctuary(home, "proposals", "compact")
     assert plan["would_archive"] == 2

@@ -57,9 +57,9 @@ def test_a_night_that_fails_on_its_source_leaves_no_store(
 
 def test_a_store_that_somebody_made_is_left_where_the_night_fails(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
-    (tmp_path / "store" / "profiles.toml").touch()
+    (tmp_path / "store" / "merges.toml").touch()
     assert run_night(tmp_path / "gone.db", tmp_path / "store", "--").code == FAILED
-    assert (tmp_path / "store" / "profiles.toml").exists()
+    assert (tmp_path / "store" / "merges.toml").exists()
 
 
 def _kept_answers(bench: Bench) -> int:

@@ -69,7 +69,6 @@ class Lived:
             told = {"session_id": "s", "hook_event_name": event, "prompt": "where is the ladder?"}
             self.run("hook", "--agent", "claude", "--store", str(paths.root), told=told)
         install.install_hooks(self.place, ["noctuary"], home=self.home)
-        (paths.root / "profiles.toml").write_text("[default]\n")
         reader = Recaller.open(paths.root).reader
         ids = [str(m.id) for m in self.bench.ask("boiler error").memories[:2]]
         write_archive(paths.archive, reader, {"p": {ids[0]: ids[1]}}, {"p": [(1, 2)]})

@@ -55,12 +55,12 @@ def test_a_changed_packet_is_found_out(dense_store: Store) -> None:
     assert "another score: 0.125 then" in done.stdout
 
 
-def test_nothing_is_kept_unless_a_profile_says_so(dense_store: Store) -> None:
+def test_nothing_is_kept_unless_a_profile_says_so(dense_store: Store, home: Path) -> None:
     assert noctuary(dense_store, "recall", "Nina key", "--user", "ana").returncode == 0
     assert noctuary(dense_store, "recall", "Nina key", "--dry-run", *_KEEP).returncode == 0
     assert kept(dense_store) == []
     assert not dense_store.paths.replays.exists()
-    dense_store.paths.profiles.write_text("[default]\nreplay_log = true\n")
+    (home / "noctuary.toml").write_text("[profiles.default]\nreplay_log = true\n")
     assert noctuary(dense_store, "recall", "Nina key", "--user", "ana").returncode == 0
     assert len(kept(dense_store)) == 1
 

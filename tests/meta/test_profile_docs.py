@@ -10,13 +10,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from noctuary.core.settings import Settings
 from noctuary.recall.profile import (
     FLAGS,
     GROUPS,
     SHIPPED,
-    Layers,
     RetrievalProfile,
-    table_faults,
+    list_profiles,
 )
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -67,5 +67,5 @@ def test_the_examples_are_sound() -> None:
         (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
         tables = tomllib.loads(example)["profiles"]
         assert tables
-        layers = Layers(config=tables)
-        assert [f for n, table in tables.items() for f in table_faults(n, table, layers)] == []
+        entries = list_profiles(Settings(profiles=tables))
+        assert [fault for entry in entries for fault in entry.faults] == []

@@ -13,7 +13,8 @@ import pytest
 from noctuary.core.types import HOOK_NAMES, register_hook
 from noctuary.embed.lean import LeanEncoder
 from noctuary.recall.api import recall
-from noctuary.recall.candidates import BREAKDOWN_KEYS, PHASES
+from noctuary.recall.candidates import BREAKDOWN_KEYS
+from noctuary.recall.engine import PHASES
 from noctuary.recall.profile import FIELD_NAMES
 from noctuary.sources.live import PARTIAL, UNREACHABLE
 from tests.support.imports import ROOT, tree_of

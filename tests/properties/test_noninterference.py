@@ -18,10 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noctuary.recall.candidates import Scope
 from noctuary.recall.engine import Recaller
 from noctuary.recall.explain import UnknownSummaryError, expand_from
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import Scope
 from noctuary.recall.result import RecallResult
 from tests.support.neighbours import (
     ANA,

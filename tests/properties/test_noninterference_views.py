@@ -24,10 +24,10 @@ from noctuary.agents.mcp_view import (
 )
 from noctuary.context.assemble import assemble
 from noctuary.core.errors import NoctuaryError
-from noctuary.recall.candidates import Query, Scope
 from noctuary.recall.engine import Recaller
 from noctuary.recall.explain import explain_memory
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import Query, Scope
 from tests.support.neighbours import (
     ANA,
     CANARY,

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from noctuary.cli.main import main
 from noctuary.recall.api import recall
-from noctuary.recall.candidates import SORT_ORDERS
 from noctuary.recall.profile import FIELD_NAMES
+from noctuary.recall.query import SORT_ORDERS
 from noctuary.recall.result import RecallResult
 from tests.support.lean import write_encoder
 from tests.support.store import household, new_store

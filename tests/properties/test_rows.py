@@ -15,12 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noctuary.lexical.build import Postings, build_postings, build_postings_beside
-from noctuary.recall.candidates import Rows, Scope, build_mask
 from noctuary.recall.engine import Recaller
 from noctuary.recall.legs import find_exact_matches, rank_dense, rank_lexical
-from noctuary.recall.phases import keyword_coverage
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import Scope, build_mask
 from noctuary.recall.reader import SnapshotReader
+from noctuary.recall.rows import Rows
+from noctuary.recall.scorers import keyword_coverage
 from noctuary.text.tokens import encode_tokens, tokenize
 from tests.support.lean import write_encoder
 from tests.support.store import new_store, renumber, turns

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from noctuary.core.types import UNDATED_US
 from noctuary.recall.candidates import ages_s
-from noctuary.recall.phases import (
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.scorers import (
     authority,
     decayed,
     quality,
@@ -18,7 +19,6 @@ from noctuary.recall.phases import (
     score_two_pass,
     unit_of,
 )
-from noctuary.recall.profile import RetrievalProfile
 from tests.support.lookups import NOW_US
 
 Three = tuple[float, float, float]

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from noctuary.graph.view import GraphSource, NameBook, open_graph
-from noctuary.recall.candidates import Scope, build_mask
+from noctuary.recall.query import Scope, build_mask
 from noctuary.recall.reader import SnapshotReader
 from tests.support.graph_snapshot import GraphSpec
 

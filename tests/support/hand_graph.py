@@ -19,8 +19,8 @@ from noctuary.graph.walk import (
     MentionArrays,
     RareConcepts,
 )
-from noctuary.recall.candidates import Facet
 from noctuary.recall.legs import GraphLeg, GraphRanking
+from noctuary.recall.query import Facet
 from noctuary.recall.reader import SnapshotGraph, SnapshotReader
 from noctuary.text.tokens import tokenize
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from noctuary.recall.candidates import Query, Scope
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import Query, Scope
 from noctuary.recall.replay import list_packets, recall_and_log
 from noctuary.recall.result import RecallResult
 from noctuary.usage.query_log import append_query

@@ -51,7 +51,7 @@ from noctuary.agents.mcp_view import (
 )
 from noctuary.core.errors import NoctuaryError
 from noctuary.graph.view import top_concepts
-from noctuary.recall.candidates import Scope, build_mask
+from noctuary.recall.query import Scope, build_mask
 from noctuary.text.marks import visible
 
 # What the page asks for: the shapes of the MCP server where it has one, inside the same view.

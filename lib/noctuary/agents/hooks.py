@@ -57,7 +57,7 @@ from noctuary.core.foreign_json import parse_json
 
 if TYPE_CHECKING:
     from noctuary.core.settings import HookSettings, TranscriptSettings
-    from noctuary.recall.candidates import Mask
+    from noctuary.recall.query import Mask
     from noctuary.recall.reader import SnapshotReader
 
 # The event as an agent sends it, read without trusting any of it.
@@ -615,7 +615,7 @@ def fetch_memories(
     reader: SnapshotReader, memory_ids: Sequence[str], user: str | None
 ) -> list[dict[str, Any]]:
     """Return memories and summaries that a user may see, as `to_json` names their fields."""
-    from noctuary.recall.candidates import Scope, build_mask
+    from noctuary.recall.query import Scope, build_mask
     from noctuary.text.marks import iso
 
     mask, _ = build_mask(Scope(user=user), reader.facets, reader.created_at_us)

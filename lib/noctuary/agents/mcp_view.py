@@ -32,18 +32,17 @@ from noctuary.core.types import MemoryRecord
 from noctuary.graph.view import GraphSource, NameBook, describe_concept, evidence_line, open_graph
 from noctuary.graph.walk import OPEN_END_US, ROLES
 from noctuary.recall.api import find_serving, recall, staleness
-from noctuary.recall.candidates import Mask, Query, Scope, build_mask, check_arguments
 from noctuary.recall.engine import Recaller
 from noctuary.recall.explain import expand_from, explain_memory
-from noctuary.recall.live import see
 from noctuary.recall.profile import (
     RetrievalProfile,
     current_settings,
-    read_store_profiles,
     resolve_for_recall,
 )
+from noctuary.recall.query import Mask, Query, Scope, build_mask, check_arguments
 from noctuary.recall.reader import SnapshotReader, telling_damage
 from noctuary.recall.result import RecallWarning
+from noctuary.recall.rows import see
 from noctuary.sources.injected import TAG, append_injection
 from noctuary.sources.own_store import remember
 from noctuary.text.marks import iso, visible
@@ -687,8 +686,7 @@ def explain_in_view(view: View, query: str, item_id: str, k: int, **facets: Any)
     check_arguments(query, k, "relevance", scope, None)
     with view.open() as seen:
         recaller, (settings, bad_settings) = seen.recaller, current_settings()
-        stored = read_store_profiles(recaller.paths.profiles)
-        used = resolve_for_recall(settings, recaller.reader.adopted, stored.tables)
+        used = resolve_for_recall(settings, recaller.reader.adopted)
         inputs = recaller.inputs_now(view.user).with_store(settings)
         asked = Query(query, k, used.profile, used.used, scope, dry_run=True)
         found = explain_memory(recaller, asked, item_id, inputs)

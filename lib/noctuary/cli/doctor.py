@@ -217,8 +217,7 @@ def _source_below(paths: StorePaths) -> Path | None:
 
 
 def _check_profiles(paths: StorePaths, settings: Settings) -> Finding:
-    stored = profiles.read_store_profiles(paths.profiles)
-    known = profiles.list_profiles(profiles.layers_of(settings, {}, stored.tables))
+    known = profiles.list_profiles(settings)
     faults = [w.message for w in stored.warnings]
     faults += [f"{profile.name}: {fault}" for profile in known for fault in profile.faults]
     return _warn_if("profiles", "; ".join(faults), f"{len(known)} profiles, all values in range")

@@ -20,9 +20,9 @@ from noctuary.core.settings import Settings
 from noctuary.core.store import find_home, store_for_source
 from noctuary.evaluate import labels, metrics, run, statistics
 from noctuary.evaluate.abstain import Abstention, judge_abstention
-from noctuary.recall.candidates import Scope
 from noctuary.recall.engine import Recaller
-from noctuary.recall.profile import RetrievalProfile, configured_profile, read_store_profiles
+from noctuary.recall.profile import RetrievalProfile, configured_profile
+from noctuary.recall.query import Scope
 
 # The group, and what its commands share.
 
@@ -260,9 +260,7 @@ def _open_snapshot(directory: Path, store: str | None, in_wing: bool) -> _Snapsh
     if store is None and (store_for_source(find_home(), directory) / "CURRENT").is_file():
         store = str(directory)
     recaller = Recaller.open(cli.open_paths(store).root)
-    stored = read_store_profiles(recaller.paths.profiles)
-    cli.warn(*cli.coded(stored.warnings))
-    profile = configured_profile(settings, recaller.reader.adopted, stored.tables)
+    profile = configured_profile(settings, recaller.reader.adopted)
     return _Snapshot(recaller, profile, in_wing)
 
 

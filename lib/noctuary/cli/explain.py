@@ -13,15 +13,15 @@ from click.core import ParameterSource
 
 from noctuary.cli import main as cli
 from noctuary.cli import recall as asking
-from noctuary.core.errors import SnapshotMissingError
+from noctuary.core.errors import SnapshotMissingError, StoreError
 from noctuary.core.settings import Settings
 from noctuary.core.store import StorePaths, find_home
 from noctuary.core.types import to_micros
 from noctuary.graph import view, view_paths
-from noctuary.recall import explain, replay
+from noctuary.recall import api, explain, replay
 from noctuary.recall import profile as profiles
-from noctuary.recall.candidates import Query, Scope, build_mask
 from noctuary.recall.engine import Recaller
+from noctuary.recall.query import Query, Scope, build_mask
 from noctuary.recall.reader import open_serving, telling_damage
 from noctuary.recall.result import RecallWarning
 from noctuary.text.marks import visible_line
@@ -163,7 +163,7 @@ def expand(summary_id: str, user: str | None, store: str | None) -> None:
 
     Exit code 0 if the summary was found, else 1.
     """
-    found = explain.expand(summary_id, user=user, store=store)
+    found = api.expand(summary_id, user=user, store=store)
     cli.tell(found.to_json(), map(visible_line, _expansion_lines(found)))
 
 
@@ -204,8 +204,9 @@ def show_profile(name: str | None, store: str | None) -> None:
 
     Exit code 1 if there is no such profile; you then see what a recall would use.
     """
-    layers, said = _find_layers(store)
-    resolved = profiles.resolve(name, layers)
+    settings = Settings.load(home=find_home())
+    adopted, said = _find_adopted(store)
+    resolved = profiles.resolve_for_recall(settings, adopted, name)
     built_in = profiles.RetrievalProfile().to_json()
     flags = {
         flag: {"value": value, "built_in": built_in[flag], "source": resolved.sources[flag]}
@@ -259,37 +260,29 @@ def _values_text(flag: str) -> str:
 @cli.store_options
 def list_(store: str | None) -> None:
     """List every profile, where it is defined, and its faults."""
-    layers, said = _find_layers(store)
-    entries = profiles.list_profiles(layers)
+    settings = Settings.load(home=find_home())
+    entries = profiles.list_profiles(settings)
     rows: list[list[str]] = []
     for entry in entries:
-        parent = f", inherits {entry.inherits}" if entry.inherits else ""
-        told = f"{entry.description}  ({', '.join(entry.defined)}{parent})"
-        rows.append([_marked(entry.name, entry.name == layers.chosen), told])
+        told = f"{entry.description}  ({', '.join(entry.defined)})"
+        rows.append([_marked(entry.name, entry.name == settings.recall.profile), told])
     faults = [f"bad_profile: {entry.name}, {f}" for entry in entries for f in entry.faults]
-    warnings = [w.to_json() for w in said]
+    warnings = [w.to_json() for w in _find_adopted(store)[1]]
     found = {"profiles": [e._asdict() for e in entries], "warnings": warnings}
     cli.tell(found, cli.columns(rows), [*cli.coded(warnings), *faults])
 
 
-def _find_layers(store: str | None) -> tuple[profiles.Layers, tuple[RecallWarning, ...]]:
-    """Return the layers of the settings and of the store, as far as there is one."""
-    settings = Settings.load(home=find_home())
+def _find_adopted(store: str | None) -> tuple[Mapping[str, Any], tuple[RecallWarning, ...]]:
+    """Return what the serving snapshot of a store adopted, as far as there is one."""
     try:
         paths = cli.open_paths(store)
-    except SnapshotMissingError as error:
-        warning = RecallWarning("no_snapshot", f"without the layers of a store: {error}")
-        return profiles.layers_of(settings, {}, {}), (warning,)
-    stored = profiles.read_store_profiles(paths.profiles)
-    try:
+        if store is not None and not paths.root.is_dir():
+            raise StoreError(f"there is no store {paths.root}: `noctuary stores` lists them")
         reader = open_serving(paths).reader
     except SnapshotMissingError as error:
-        if store is not None and not paths.root.is_dir():
-            raise
-        warning = RecallWarning("no_snapshot", f"nothing can be adopted yet: {error}")
-        return profiles.layers_of(settings, {}, stored.tables), (*stored.warnings, warning)
+        return {}, (RecallWarning("no_snapshot", f"nothing can be adopted yet: {error}"),)
     try:
-        return profiles.layers_of(settings, reader.adopted, stored.tables), stored.warnings
+        return reader.adopted, ()
     finally:
         reader.close()
 

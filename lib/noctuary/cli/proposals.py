@@ -24,7 +24,7 @@ from noctuary.curate import apply as curation
 from noctuary.curate.promotions import NOTHING_SAID, list_promotions
 from noctuary.curate.proposals import Proposal
 from noctuary.curate.stores import Store, open_writable
-from noctuary.recall.profile import current_settings, read_store_profiles, resolve_for_recall
+from noctuary.recall.profile import current_settings, resolve_for_recall
 from noctuary.sources.export import read_report
 from noctuary.text.marks import clean, visible_line
 
@@ -121,9 +121,8 @@ def compact(
 def _rules(paths: StorePaths, profile: str | None) -> ArchiveRules:
     """Return the rules of a profile; faulty values are left out with a warning, as in a recall."""
     settings, said = current_settings()
-    stored = read_store_profiles(paths.profiles)
-    resolved = resolve_for_recall(settings, {}, stored.tables, profile)
-    cli.warn(*cli.coded((*said, *stored.warnings, *resolved.warnings)))
+    resolved = resolve_for_recall(settings, {}, profile)
+    cli.warn(*cli.coded((*said, *resolved.warnings)))
     return archive_rules(resolved.profile.to_json(), settings.compaction)
 
 

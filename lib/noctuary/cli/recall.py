@@ -190,12 +190,11 @@ def resolve_profile(
     recaller: Recaller, name: str | None, flags: Mapping[str, Any]
 ) -> tuple[Settings, ResolvedProfile, tuple[RecallWarning, ...]]:
     """Return the settings, what a call ranks with, and every warning of its layers."""
-    from noctuary.recall.profile import current_settings, read_store_profiles, resolve_for_recall
+    from noctuary.recall.profile import current_settings, resolve_for_recall
 
     settings, said = current_settings()
-    stored = read_store_profiles(recaller.paths.profiles)
-    resolved = resolve_for_recall(settings, recaller.reader.adopted, stored.tables, name, flags)
-    return settings, resolved, (*said, *stored.warnings, *resolved.warnings)
+    resolved = resolve_for_recall(settings, recaller.reader.adopted, name, flags)
+    return settings, resolved, (*said, *resolved.warnings)
 
 
 def _injection_lines(result: dict[str, Any]) -> Iterator[str]:

@@ -30,7 +30,7 @@ from noctuary.core.store import StorePaths
 from noctuary.core.tombstones import open_rows
 from noctuary.core.types import UNDATED_US
 from noctuary.graph.walk import OPEN_END_US, ROLES
-from noctuary.recall.candidates import Scope, build_mask
+from noctuary.recall.query import Scope, build_mask
 from noctuary.recall.reader import SnapshotReader
 from noctuary.text.marks import visible_line
 

@@ -22,17 +22,16 @@ from noctuary.core.errors import EncoderError, SnapshotMissingError, StoreError
 from noctuary.core.types import UNDATED_US, to_micros
 from noctuary.embed.lean import LeanEncoder
 from noctuary.recall.api import find_serving, staleness
-from noctuary.recall.candidates import Scope, aware, check_arguments
 from noctuary.recall.engine import Recaller
 from noctuary.recall.inputs import encode_query, text_encoder
-from noctuary.recall.phases import score_two_pass, unit_of
 from noctuary.recall.profile import (
     RetrievalProfile,
     current_settings,
-    read_store_profiles,
     resolve_for_recall,
 )
+from noctuary.recall.query import Scope, aware, check_arguments
 from noctuary.recall.result import RecallResult, RecallWarning
+from noctuary.recall.scorers import score_two_pass, unit_of
 from noctuary.sources.injected import append_injection
 from noctuary.text.marks import split_speaker
 from noctuary.text.tokens import tokenize
@@ -623,9 +622,7 @@ class StoreSearch:
         if recaller.calibration is None:
             return None
         settings, _ = current_settings()
-        stored = read_store_profiles(recaller.paths.profiles)
-        adopted = recaller.reader.adopted
-        ranking = resolve_for_recall(settings, adopted, stored.tables, None, {}).profile
+        ranking = resolve_for_recall(settings, recaller.reader.adopted).profile
         verdict = self._recall(recaller, query, 1, ranking).answerability
         if verdict is None or not verdict.abstain:
             return None

@@ -18,8 +18,8 @@ from noctuary.core.errors import LineFault, SessionFileError
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.types import to_micros
 from noctuary.embed.lean import WordPiece, split_words
-from noctuary.recall.candidates import aware
 from noctuary.recall.profile import RetrievalProfile, value_faults
+from noctuary.recall.query import aware
 from noctuary.recall.result import RecallWarning
 from noctuary.text.marks import estimate_tokens
 

@@ -140,7 +140,6 @@ class StorePaths(NamedTuple):
     reports = _Below("reports")  # one HTML page per evaluated night
     dagster_home = _Below("dagster")  # the Dagster instance of this store
     # What the owner writes and noctuary only reads.
-    profiles = _Below("profiles.toml")
     merges = _Below("merges.toml")  # names that are, or never are, one concept
     # What is written between nights.
     access_log = _Below("access.sqlite")  # what was recalled; the only thing that recall writes

@@ -27,9 +27,9 @@ from noctuary.evaluate.metrics import (
 from noctuary.evaluate.queries import EXACT, LABELLED, UNANSWERABLE, Questions
 from noctuary.evaluate.run import Run, RunPlan, run_retriever
 from noctuary.evaluate.statistics import STANDARD, Resampling, Result, holm
-from noctuary.recall.candidates import Scope
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import Scope
 from noctuary.snapshot.checks import Drop, DropReport
 from noctuary.work.content import ContentStore
 

@@ -21,7 +21,7 @@ from noctuary.core.files import hash_text
 from noctuary.core.store import DatabaseName, SourceName
 from noctuary.core.types import MemoryRecord
 from noctuary.evaluate.labels import QUERIES_FILE, USER_KEY, Query, QuerySet, read_queries
-from noctuary.recall.candidates import Mask
+from noctuary.recall.query import Mask
 from noctuary.recall.reader import SnapshotReader
 from noctuary.sources.corpus import RecordFile, iter_batches
 from noctuary.text.marks import plural

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from noctuary.graph.fold import fold_name
 from noctuary.graph.sessions import spoken_by
 from noctuary.graph.walk import link_query
-from noctuary.recall.candidates import Mask
+from noctuary.lexical.search import idf
 from noctuary.recall.legs import pool_candidates
+from noctuary.recall.query import Mask
 from noctuary.recall.reader import SnapshotGraph, SnapshotReader
 from noctuary.recall.result import (
     COSINE,
@@ -28,7 +29,7 @@ from noctuary.text.marks import ROLES
 from noctuary.text.tokens import CJK, Script, dominant_script, tokenize
 
 if TYPE_CHECKING:
-    from noctuary.recall.engine import BaseRanking
+    from noctuary.recall.search import BaseRanking
 
 Floats = NDArray[np.float64]
 
@@ -73,6 +74,20 @@ def read_words(reader: SnapshotReader, terms: Collection[str], mask: Mask | None
     weights = tuple(_idf(found.size, visible) for found in holders)
     unknown = len(asked) - len(holders)
     return QueryWords(tuple(holders), weights, sum(weights) + unknown * _idf(0, visible))
+
+
+def cover_live(reader: SnapshotReader, terms: Sequence[str], mask: Mask | None) -> Floats:
+    """Return the share (l,) of a query in each live row, weighed as by `read_words`."""
+    asked = sorted(set(terms))
+    if reader.live is None or not asked:
+        return np.zeros(reader.end - reader.first_live)
+    seen: list[int] = []
+    visible = reader.count if mask is None else int(np.count_nonzero(mask))
+    for token in asked:
+        held = [reader.posting_positions[a:b] for a, b in reader.look_up_terms([token])]
+        seen.append(sum(p.size if mask is None else int(mask[p].sum()) for p in held))
+    weights = idf(np.array(seen, dtype=np.int64), visible)
+    return np.minimum(weights @ reader.live.held(asked) / weights.sum(), 1.0)
 
 
 def _idf(df: int, count: int) -> float:
@@ -189,7 +204,7 @@ def read_features(
     is_dense = ranking.dense.ranking.size > 0
     cosines = ranking.dense.scores_at(memories) if is_dense else np.zeros(memories.size)
     if reader.live is not None:
-        held = reader.live.coverage(terms, mask)
+        held = cover_live(reader, terms, mask)
         live = np.arange(reader.first_live, reader.end, dtype=np.int64)
         near = ranking.dense.scores_at(live) if is_dense else np.zeros(live.size)
         memories, covered = np.concatenate([memories, live]), np.concatenate([covered, held])

@@ -13,24 +13,26 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noctuary.core.errors import EncoderError, NoctuaryError, SnapshotMissingError, StoreError
 from noctuary.core.manifest import full_check
 from noctuary.core.settings import Settings
 from noctuary.core.store import StorePaths, find_home, find_store, last_night_hours
 from noctuary.core.tombstones import FileStamp, stamp_of_tombstones
-from noctuary.recall.candidates import Query, Scope, check_arguments
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import (
     RetrievalProfile,
     current_settings,
-    read_store_profiles,
     resolve_for_recall,
 )
+from noctuary.recall.query import Query, Scope, check_arguments
 from noctuary.recall.reader import SnapshotReader, open_serving
 from noctuary.recall.result import RecallResult, RecallWarning
 from noctuary.usage.access_log import append_retrievals
+
+if TYPE_CHECKING:
+    from noctuary.recall.explain import Expansion
 
 _WITHHELD = RecallWarning("query_withheld", "the question reads like a secret: it was not kept")
 
@@ -92,14 +94,12 @@ def recall(
     try:
         recaller, found = find_serving(store)
     except (StoreError, OSError, ValueError) as error:
-        resolve_for_recall(settings, {}, {}, profile, flags)  # a bad flag is a ValueError anyway
+        resolve_for_recall(settings, {}, profile, flags)  # a bad flag is a ValueError anyway
         code = "no_snapshot" if isinstance(error, SnapshotMissingError) else "store_unreadable"
         return _empty(query, [*warnings, RecallWarning(code, str(error))], started)
-    stored = read_store_profiles(recaller.paths.profiles)
-    adopted = recaller.reader.adopted
-    resolved = resolve_for_recall(settings, adopted, stored.tables, profile, flags)
+    resolved = resolve_for_recall(settings, recaller.reader.adopted, profile, flags)
     warnings += [*found, *staleness(recaller.paths, settings.recall.stale_after_hours)]
-    warnings += [*stored.warnings, *resolved.warnings]
+    warnings += resolved.warnings
     profile = resolved.profile
     withheld = False
     if not dry_run and (profile.replay_log or profile.query_expansion_enabled):
@@ -271,3 +271,22 @@ def staleness(paths: StorePaths, limit_hours: float) -> list[RecallWarning]:
         return []
     message = f"no night went through for {hours:.0f} h: `noctuary doctor` says what to look at"
     return [RecallWarning("stale_snapshot", message)]
+
+
+def expand(summary_id: str, *, user: str | None = None, store: str | None = None) -> Expansion:
+    """Return every memory that a summary of the serving snapshot stands for.
+
+    Args:
+        summary_id: As a recall returns it.
+        user: Who asks; a summary of another user's memories does not exist for them.
+        store: A store directory, its name, or the source it was built from; None means the
+            configured or only one.
+
+    Raises:
+        UnknownSummaryError: There is no such summary for this user.
+        StoreError: There is no store, or its snapshot cannot be read.
+    """
+    from noctuary.recall.explain import expand_from
+
+    recaller, _ = find_serving(store)
+    return expand_from(recaller.reader, recaller.snapshot_id, summary_id, user)

@@ -1,62 +1,43 @@
-"""One recall over one pinned snapshot: query, retrieve, fuse, phases, judge, describe."""
+"""One recall over one pinned snapshot: scope, rank, phases, judge, describe."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache, cached_property
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.core.errors import EncoderError
 from noctuary.core.store import StorePaths
-from noctuary.core.types import DAMAGED_TEXT, UNDATED_US, from_micros, has_hooks, to_micros
+from noctuary.core.types import (
+    DAMAGED_TEXT,
+    UNDATED_US,
+    MemoryRecord,
+    from_micros,
+    has_hooks,
+    to_micros,
+)
 from noctuary.graph.walk import mention_span
-from noctuary.recall.candidates import (
-    Archived,
-    Candidates,
-    Ledger,
+from noctuary.recall.candidates import Candidates, PhaseOutcome, PositionRef, name_positions
+from noctuary.recall.inputs import Inputs, guard_model
+from noctuary.recall.legs import GraphPath, Leg, importance_of, path_of
+from noctuary.recall.live import LiveRows
+from noctuary.recall.profile import RAW, RetrievalProfile
+from noctuary.recall.query import (
     Mask,
-    PastQuery,
-    PositionRef,
     Positions,
     Query,
-    RecallRun,
-    Rows,
     Scope,
     Scores,
-    Successor,
-    SummaryView,
-    aware,
     build_mask,
     check_arguments,
-    find_archived,
-    find_rows,
-    name_positions,
     private_mask,
-    run_phases,
-    through_hidden,
 )
-from noctuary.recall.inputs import GuardResult, Inputs, guard_model, look_down
-from noctuary.recall.legs import (
-    GraphLeg,
-    GraphPath,
-    GraphRanking,
-    Leg,
-    add_exact_match,
-    apply_importance,
-    find_exact_matches,
-    fuse_convex,
-    fuse_rrf,
-    path_of,
-    pool_candidates,
-    quota_positions,
-    rank_dense,
-    rank_lexical,
-)
-from noctuary.recall.profile import RAW, TURNS, RetrievalProfile
+from noctuary.recall.ranking import rank, retrieve
 from noctuary.recall.reader import SnapshotGraph, SnapshotReader, open_serving
 from noctuary.recall.result import (
     Answerability,
@@ -66,370 +47,13 @@ from noctuary.recall.result import (
     RecallResult,
     RecallWarning,
 )
+from noctuary.recall.rows import Archived, Rows, find_archived, find_rows, see
+from noctuary.recall.search import BaseRanking, RecallRun, Search
 
 if TYPE_CHECKING:
     from noctuary.compact.archive import ArchiveReader
-    from noctuary.graph.successors import SupersessionRow
-    from noctuary.usage.reader import Usage, UsageReader
-
-QueryVector = Callable[[str], NDArray[np.float32]]
-"""Encodes a query; raises EncoderError, OSError or ValueError where it cannot."""
-
-LEAST_TRUST = 0.01  # of a dense leg: where no word is found either, its guess is all there is
-
-
-class BaseRanking(NamedTuple):
-    """Candidates with their scores after every step before the phases; arrays have length m."""
-
-    positions: Positions  # ascending, distinct
-    fused: Scores  # after fusion (or the alternative scorer), in [0, 1]
-    with_graph: Scores  # after what the graph added
-    matched: Scores  # after the exact-match bonus
-    relevance: Scores  # times the quality of summaries; what sort_by="relevance" starts from
-    final: Scores  # after the importance prior
-    lexical: Leg
-    dense: Leg
-    graph: GraphRanking | None = None  # None where it abstained
-    exact: Mask | None = None  # which hold every word of the query; None without a bonus for it
-    # Summaries of turns that were hit, ascending; their turns are candidates in their place.
-    opened: Positions | None = None
-
-    @property
-    def order(self) -> NDArray[np.int64]:
-        """Places from best to worst: by final score, then relevance, then position."""
-        return np.lexsort((self.positions, -self.relevance, -self.final))
-
-    def relevance_of(self, candidates: Candidates) -> Scores:
-        """Return the relevance before prior and phases; a late-comer's own score."""
-        places = np.searchsorted(self.positions, candidates.positions)
-        inside = places < self.positions.size
-        known = np.zeros(candidates.size, dtype=np.bool_)
-        known[inside] = self.positions[places[inside]] == candidates.positions[inside]
-        relevance = candidates.scores.copy()
-        relevance[known] = self.relevance[places[known]]
-        return relevance
-
-
-def fuse(positions: Positions, legs: tuple[Leg, Leg], profile: RetrievalProfile) -> Scores:
-    """Fuse the legs' scores of some positions, in [0, 1]."""
-    lexical, dense = legs
-    weights = (profile.lexical_weight * lexical.trust, profile.dense_weight * dense.trust)
-    if profile.fusion == "rrf":
-        return fuse_rrf(positions, [leg.ranking for leg in legs], weights, profile.rrf_k)
-    return fuse_convex([leg.scores_at(positions) for leg in legs], weights)
-
-
-def importance_of(reader: SnapshotReader, positions: Positions) -> Scores:
-    """Return importance in [0, 1] even where the file holds something else."""
-    stored = reader.importance_at(positions).astype(np.float64)
-    return np.clip(np.nan_to_num(stored), 0.0, 1.0)
-
-
-class Search:
-    """One recall while it runs: what is asked, of which rows, and what the steps came to.
-
-    Whatever a phase wants to know beyond the candidates it asks here: the snapshot's part never
-    changes, the inputs are recorded for a replay. Positions may be those of any kind of row.
-    """
-
-    def __init__(
-        self,
-        reader: SnapshotReader,
-        graph: SnapshotGraph,
-        query: Query,
-        inputs: Inputs,
-        *,
-        rows: Rows | None = None,
-        encode: QueryVector | None = None,
-        run: RecallRun | None = None,
-    ) -> None:
-        self.reader = reader  # with the live rows that this recall may see
-        self.graph, self.query, self.inputs = graph, query, inputs
-        self.rows, self.run = rows or Rows(), run or RecallRun()
-        self.encode = encode  # how a text becomes a vector; None where there is no dense leg
-        self.known_share: Callable[[str], float] = lambda _: 1.0  # how much of it that says
-        self.profile, self.k = query.profile, query.k
-        self.candidates = Candidates(np.empty(0, np.int64), np.empty(0), np.empty(0, np.bool_))
-        self.guard: GuardResult | None = None
-        self.base: BaseRanking | None = None  # the ranking before the phases
-        self.ledger = Ledger()
-        self.vectors: dict[str, NDArray[np.float32]] = {}  # of the texts that were asked
-        self.total_in = 0
-        self._ids: dict[int, str] = {}
-
-    @cached_property
-    def now_us(self) -> int:
-        """The moment of the recall: `as_of`, else the clock."""
-        as_of = self.query.scope.as_of
-        return self.inputs.now_us() if as_of is None else to_micros(aware(as_of))
-
-    @property
-    def wants_events(self) -> bool:
-        """Say whether anybody will look at score events."""
-        return self.profile.explain or self.profile.replay_log or has_hooks("post_score_event")
-
-    # Retrieve and fuse.
-
-    def retrieve(self) -> BaseRanking:
-        """Return the candidates of the query, as many from each leg as it wants."""
-        live = self.reader.end - self.reader.first_live
-        return self.rank(self.query.text, self.query.depth(self.reader.count + live))
-
-    def rank(self, text: str, depth: int) -> BaseRanking:
-        """Return the candidates of a text, at most `depth` from each leg."""
-        profile, run, reader = self.profile, self.run, self.reader
-        legs, rows, opened = self._legs(text, depth), self.rows, None
-        if rows.turns is not None:
-            with run.step("fuse"):
-                legs, rows, opened = self._open(legs, depth)
-        if profile.mmr_enabled and profile.wing_diversity_weight > 0 and profile.wing_quota > 0:
-            legs = (self._with_quota(legs[0], rows), self._with_quota(legs[1], rows))
-        with run.step("fuse"):
-            if profile.scorer == "fusion":
-                positions = pool_candidates([leg.ranking for leg in legs])
-                fused = fuse(positions, legs, profile)
-            else:
-                from noctuary.recall.phases import score_candidates
-
-                positions, fused = score_candidates(self, text, legs[1])
-        ranking = BaseRanking(positions, fused, fused, fused, fused, fused, *legs)
-        # The walk's additions are on the scale of a fusion; libravdb's own hops are authored.
-        if profile.graph_weight > 0 and positions.size and profile.scorer == "fusion":
-            ranking = self._with_graph(text, ranking, rows)
-        if profile.exact_match_bonus > 0:
-            with run.step("exact"):
-                exact = find_exact_matches(reader, text, ranking.positions)
-                matched = add_exact_match(ranking.with_graph, exact, profile.exact_match_bonus)
-                ranking = ranking._replace(matched=matched, relevance=matched, exact=exact)
-        if ranking.positions.size and int(ranking.positions[-1]) >= reader.count:
-            from noctuary.recall.phases import quality
-
-            confidences = reader.confidences_at(ranking.positions)
-            worth = quality(confidences, profile.quality_penalty)
-            ranking = ranking._replace(relevance=ranking.matched * worth)
-        importance = importance_of(reader, ranking.positions)
-        final = apply_importance(ranking.relevance, importance, profile.importance_prior)
-        return ranking._replace(final=final, opened=opened)
-
-    def unhidden(self) -> BaseRanking:
-        """Return the ranking if all that the scope shows of the snapshot were searched."""
-        whole = self.reader.whole
-        rows = Rows.of(whole, self.rows.allowed, self.rows.allowed)
-        # Its own clock and warnings: it explains the recall and is no part of it.
-        apart = Search(whole, self.graph, self.query, self.inputs, rows=rows, encode=self.encode)
-        apart.known_share = self.known_share
-        live = self.reader.end - self.reader.first_live
-        return apart.rank(self.query.text, self.query.depth(self.reader.count + live))
-
-    def _legs(self, text: str, depth: int) -> tuple[Leg, Leg]:
-        lexical = dense = Leg.empty()
-        profile, searched = self.profile, self.rows.searched
-        if profile.lexical_weight > 0:
-            with self.run.step("lexical"):
-                coverage = profile.lexical_coverage
-                lexical = rank_lexical(self.reader, text, searched, depth, coverage)
-        if profile.dense_weight > 0 and self.encode is not None:
-            dense = self._dense_leg(self.encode, text, depth)
-        return lexical, dense
-
-    def _open(self, legs: tuple[Leg, Leg], depth: int) -> tuple[tuple[Leg, Leg], Rows, Positions]:
-        """Rank the turns of every summary that was hit, by itself or by a turn, in its place.
-
-        Returns the legs, the rows that may come back, and the summaries, ascending.
-        """
-        reader, rows = self.reader, self.rows
-        found, summaries = pool_candidates([leg.ranking for leg in legs]), reader.summaries
-        turns = found[rows.are_behind(found)]
-        is_summary = rows.are_summaries(found)
-        owners = reader.count + summaries.summary_of[turns].astype(np.int64)
-        hit = pool_candidates([found[is_summary], owners])
-        sources = [np.array(summaries.at(p).sources, dtype=np.int64) for p in hit.tolist()]
-        read = pool_candidates(sources)
-        ranked = pool_candidates([found[~is_summary], read])
-        opened = (legs[0].among(ranked, depth), legs[1].among(ranked, depth))
-        return opened, rows.opened(read), hit
-
-    def _dense_leg(self, encode: QueryVector, text: str, depth: int) -> Leg:
-        run, reader = self.run, self.reader
-        if run.late():
-            run.warn("deadline_dense", "the deadline passed before the dense leg; it was skipped")
-            return Leg.empty()
-        rows = self.rows
-        by_turns = rows.turns is not None and self.profile.summary_vectors == TURNS
-        try:
-            with run.step("encode"):
-                vector = encode(text)
-            if reader.live is not None:
-                with run.step("live"):
-                    reader.live.encode(text)
-            with run.step("dense"):
-                searched = rows.turns if by_turns else rows.searched
-                leg = rank_dense(reader, vector, searched, depth)
-            return leg._replace(readable=max(self.known_share(text), LEAST_TRUST))
-        except (EncoderError, OSError, ValueError) as error:
-            run.warn("dense_unavailable", f"answered without the dense leg: {error}")
-            return Leg.empty()
-
-    def _with_quota(self, leg: Leg, rows: Rows) -> Leg:
-        """Return the leg with the best of every wing behind its ranking, best first."""
-        if leg.all_scores is None:
-            return leg
-        # Rows of the snapshot only: live ones have no part in the quota.
-        end, searched = self.reader.first_live, rows.searched
-        mask = None if searched is None else searched[:end]
-        quota, wings = self.profile.wing_quota, self.reader.wing_codes
-        found = quota_positions(wings, leg.all_scores[:end], quota, mask)
-        late = found[~np.isin(found, leg.ranking)]
-        late = late[np.lexsort((late, -leg.all_scores[late]))]
-        return leg._replace(ranking=np.concatenate([leg.ranking, late]))
-
-    def _with_graph(self, text: str, ranking: BaseRanking, rows: Rows) -> BaseRanking:
-        run, profile = self.run, self.profile
-        if run.late():
-            run.warn("deadline_graph", "the deadline passed before the graph leg; it was skipped")
-            return ranking
-        legs = (ranking.lexical, ranking.dense)
-        # Paths lead to memories alone, which come first.
-        size = int(np.searchsorted(ranking.positions, self.reader.count))
-        rest, rest_fused = ranking.positions[size:], ranking.fused[size:]
-
-        def fuse_at(positions: Positions) -> Scores:
-            # With the others, whose scores are on the same scale, and without them again.
-            everyone = np.concatenate([positions, rest]) if rest.size else positions
-            return fuse(everyone, legs, profile)[: positions.size]
-
-        as_of_us = None if self.query.scope.as_of is None else self.now_us
-        with run.step("graph"):
-            weights = (profile.graph_weight, profile.session_weight)
-            leg = GraphLeg(self.graph, rows.memories, *weights, as_of_us)
-            found = leg.rank(text, ranking.positions[:size], ranking.fused[:size], fuse_at)
-        if found is None:
-            return ranking
-        if found.talk is not None and found.talk.left_out:
-            run.warn(
-                "sessions_left_out",
-                f"{found.talk.left_out} sessions of weaker hits were not looked into: the graph "
-                "leg's bounds on sessions or members were reached",
-            )
-        # Everything is scaled back by the same divisor, so that all stay on one scale.
-        fused = np.concatenate([found.fused, rest_fused])
-        scores = np.concatenate([found.scores, rest_fused / found.scale])
-        positions = np.concatenate([found.positions, rest])
-        return BaseRanking(positions, fused, scores, scores, scores, scores, *legs, found)
-
-    # What a phase may ask, beside the reader.
-
-    def search(self, text: str, depth: int) -> tuple[Positions, Scores]:
-        """Ask the base ranking another question in the same scope."""
-        found = self.rank(text, depth)
-        return found.positions[found.order], found.final[found.order]
-
-    def wings_of(self, positions: Positions) -> list[str | None]:
-        """Return wings; a summary has its first turn's."""
-        values = self.reader.facets["wing"].values
-        codes = self.reader.codes_at("wing", positions)
-        return [None if code < 0 else values[code] for code in codes]
-
-    def usage_of(self, positions: Positions) -> Usage:
-        """Return usage inside the window, zeros where none is known; a summary has none."""
-        if not self.inputs.knows_usage():
-            from noctuary.usage.reader import Usage
-
-            return Usage.none(positions.size)
-        return self.inputs.usage_of(self._ids_of(positions))
-
-    def co_retrievals(self, positions: Positions) -> NDArray[np.int64]:
-        """Return, per position, how often it was recalled together with any of the others."""
-        if not self.inputs.knows_usage():
-            return np.zeros(positions.size, dtype=np.int64)
-        return self.inputs.co_retrieved(self._ids_of(positions))
-
-    def _ids_of(self, positions: Positions) -> list[str]:
-        wanted: list[int] = positions.tolist()
-        missing = [p for p in wanted if p not in self._ids]
-        if missing:
-            self._ids.update(self.reader.memory_ids(missing))
-        return [self._ids[p] for p in wanted]
-
-    def most_used(self, limit: int) -> Positions:
-        """Return the most often recalled memories that this recall may see, most first."""
-
-        # Others' memories may fill the head of the list: they must not use up the limit.
-        def visible(ids: list[str]) -> list[int]:
-            return self._visible(list(self.reader.positions_of(ids).values())).tolist()
-
-        return np.array(look_down(self.inputs.most_used, visible, limit), dtype=np.int64)
-
-    def summaries_of(self, positions: Positions) -> Mapping[int, SummaryView]:
-        """Return the accepted summary of each source of which this recall may see every turn."""
-        found, mask = self.reader.summaries.of_sources(positions), self.rows.memories
-        return {p: s for p, s in found.items() if mask is None or mask[list(s.sources)].all()}
-
-    def successors_of(self, positions: Positions) -> Mapping[int, Successor]:
-        """Return what the night found to replace the positions, and these successors in turn.
-
-        `as_of` is in the mask: a memory ends when its successor was created, or later, so whoever
-        sees both asks for a moment after that. A successor that is not searched is passed through.
-        """
-        from noctuary.graph.successors import NO_SUCCESSOR
-
-        index = self.reader.superseded
-        rows: dict[int, SupersessionRow] = {}
-        while positions.size:
-            newer = index.successors(positions, visible=self.rows.allowed)
-            found = map(index.row_of, positions[newer != NO_SUCCESSOR].tolist())
-            fresh = {row.older: row for row in found if row is not None and row.older not in rows}
-            rows.update(fresh)
-            positions = np.array([row.newer for row in fresh.values()], dtype=np.int64)
-        wanted = ("supersessions", "older", "older, evidence_position")
-        evidence = dict(self.reader.look_up(*wanted, [str(older) for older in rows]))
-        links = {
-            r.older: Successor(
-                r.newer, r.reason, r.confidence, r.similarity, r.age_gap_days, evidence[r.older]
-            )
-            for r in rows.values()
-        }
-        return links if self.rows.hidden is None else through_hidden(links, self.rows)
-
-    def past_queries(self, *, since_us: int, limit: int) -> Sequence[PastQuery]:
-        """Return logged queries of other wording, most similar first, with what is still seen."""
-        logged, fault = self.inputs.past_queries(
-            self.query.text, since_us=since_us, limit=limit, user=self.query.scope.user
-        )
-        if fault is not None:
-            self.run.warn("query_log", fault)
-        places = self.reader.positions_of(sorted({i for *_, found in logged for i in found}))
-        seen = [self._visible([places[i] for i in found if i in places]) for *_, found in logged]
-        return [
-            PastQuery(*row[:3], tuple(kept.tolist()))
-            for row, kept in zip(logged, seen, strict=True)
-        ]
-
-    def rerank_scores(self, positions: Positions) -> NDArray[np.float64] | RecallWarning:
-        """Return the profile's cross-encoder's scores of the positions, or why there are none."""
-        rows = self.reader.describe(positions.tolist())
-        texts = [str(rows[p]["content"]) for p in positions.tolist()]
-        timeout_ms = min(self.profile.rerank_timeout_ms, self.run.left_ms())
-        return self.inputs.rerank(self.profile.reranker, self.query.text, texts, timeout_ms)
-
-    def _visible(self, positions: Sequence[int]) -> Positions:
-        kept, mask = np.array(positions, dtype=np.int64), self.rows.memories
-        return kept if mask is None else kept[mask[kept]]
-
-
-def rank_alone(
-    reader: SnapshotReader,
-    graph: SnapshotGraph,
-    profile: RetrievalProfile,
-    mask: Mask | None,
-    encode: QueryVector | None,
-    text: str,
-    depth: int,
-) -> BaseRanking:
-    """Return the ranking of a snapshot by itself: no phases, no live rows, nothing that changes."""
-    query, nothing = Query(text, depth, profile, dry_run=True), cast("Inputs", None)
-    search = Search(reader, graph, query, nothing, rows=Rows.of(reader, mask, mask), encode=encode)
-    return search.rank(text, depth)
+    from noctuary.sources.live import LiveState
+    from noctuary.usage.reader import UsageReader
 
 
 # Orders other than relevance: by importance and by date.
@@ -647,7 +271,7 @@ class Recaller:
         scope = scope or Scope()
         check_arguments(query, k, "relevance", scope, None)
         asked = Query(query, k, profile, scope=scope)
-        search = Search(self.reader, self._graph, asked, self.inputs_now(scope.user))
+        search = Search(self.reader, self._graph, asked, self.inputs_now(scope.user), ranker=rank)
         self._answer(search)
         best = search.candidates.first(k).score_of()
         named = search.reader.public_ids(best)
@@ -659,7 +283,7 @@ class Recaller:
         """Return the answer to a query whose arguments are sound."""
         run = RecallRun(deadline_ms)
         inputs = inputs or self.inputs_now(query.scope.user)
-        search = Search(self.reader, self._graph, query, inputs, run=run)
+        search = Search(self.reader, self._graph, query, inputs, ranker=rank, run=run)
         self._answer(search)
         with run.step("fetch"):
             found = _read(search)
@@ -668,7 +292,7 @@ class Recaller:
             memories = _describe(search, found, supports)
         extras: dict[str, Any] = {}
         if search.wants_events or query.profile.candidate_trace or has_hooks("post_cross_wing"):
-            from noctuary.recall.explain import explain
+            from noctuary.recall.trace import explain
 
             memories, extras = explain(search, memories)
         run.finish()
@@ -704,13 +328,13 @@ class Recaller:
         if not query.text.strip():
             run.warn("empty_query", "the query holds no text")
         elif query.k and self._in_scope(search) and self._guarded(search):
-            base = search.base = search.retrieve()
+            base = search.base = retrieve(search)
             order = base.order
             unexpanded = np.zeros(order.size, dtype=np.bool_)
             candidates = Candidates(base.positions[order], base.final[order], unexpanded)
             search.total_in = candidates.size
             if search.wants_events:
-                from noctuary.recall.explain import record_base
+                from noctuary.recall.trace import record_base
 
                 record_base(search.ledger, base, query.profile)
             candidates = run_phases(candidates, search)
@@ -729,8 +353,6 @@ class Recaller:
             mask, warnings = build_mask(query.scope, reader.facets, reader.created_at_us)
             state = search.inputs.live()
             if state is not None:
-                from noctuary.recall.live import lay_over
-
                 mask, warnings = lay_over(search, state, mask, warnings)
             run.extend(warnings)
             if mask is not None and not mask.any() and search.reader.live is None:
@@ -811,3 +433,113 @@ class Recaller:
             if found is None:
                 return None, ()
             return self.calibration.judge(found.score, found.signal), found.memories
+
+
+class Step(NamedTuple):
+    """One phase in the order; its name is also the function that does it."""
+
+    name: str
+    wanted: tuple[str, ...]  # flags that must all be on (a number: above 0, a text: not empty)
+    module: str = "phases"  # where the function stands; a fresh process loads it only if it is on
+    reorders: bool = False  # it only shapes the order by relevance: another sort order skips it
+    # It takes as long as a leg: a recall past its deadline skips it. The others take well under a
+    # millisecond, and without some of them an answer would be wrong.
+    is_slow: bool = False
+
+    def why_not(self, search: Search) -> str | None:
+        """Return why it is left out ("" where nobody wants it), or None where it runs."""
+        if self.name == "scale":  # follows any of the boosts
+            return None if set(self.wanted).intersection(search.ledger.applied) else ""
+        if not all(getattr(search.profile, flag) for flag in self.wanted):
+            return ""
+        if self.name == "dates" and not any(char.isdigit() for char in search.query.text):
+            return ""
+        if self.reorders and search.query.sort_by != "relevance":
+            return f"because the answer is ordered by {search.query.sort_by}"
+        if self.is_slow and search.run.late():
+            said = f"the deadline passed before {self.name}; skipped"
+            search.run.warn(f"deadline_{self.name}", said)
+            return "because the deadline passed"
+        return None
+
+
+_WINGS = ("mmr_enabled", "wing_diversity_weight")
+PHASES: tuple[Step, ...] = (
+    Step("rerank", ("reranker",), reorders=True, is_slow=True),
+    Step("dates", ("date_boost",)),
+    Step("ltp", ("ltp_enabled",)),
+    Step("time_decay", ("time_decay_enabled",)),
+    Step("tagging", ("tagging_enabled",)),
+    Step("association", ("association_enabled",)),
+    Step("scale", ("dates", "ltp", "tagging", "association")),  # phases, of which any ran
+    Step("query_expansion", ("query_expansion_enabled",), is_slow=True),
+    Step("supersede", ("supersede_filter_enabled",), "selection"),
+    Step("consolidation", ("consolidation_enabled",), "selection"),
+    Step("pinned", ("pinned_memory_enabled",)),
+    Step("mmr", ("mmr_enabled",), "selection", reorders=True),
+    Step("cross_wing_balancing", _WINGS, "selection", reorders=True),
+)
+"""The order of DESIGN section 4; the cross-encoder reads the fused list, so it comes first."""
+
+
+def run_phases(candidates: Candidates, search: Search) -> Candidates:
+    """Run every phase that the profile wants, in order; one that fails is a warning."""
+    run, ledger = search.run, search.ledger
+    for step in PHASES:
+        why_not = step.why_not(search)
+        if why_not is not None:
+            ledger.skipped.append(step.name)
+            if why_not:
+                ledger.notes[step.name] = {"skipped": why_not}
+            continue
+        with run.step(step.name):
+            try:
+                phase = getattr(import_module(f"noctuary.recall.{step.module}"), step.name)
+                outcome: PhaseOutcome = phase(candidates, search)
+            except Exception as error:
+                said = f"{step.name} was left out: {type(error).__name__}: {error}"
+                run.warn("phase_failed", said)
+                outcome = PhaseOutcome(candidates)
+        ledger.take(step.name, candidates, outcome)
+        run.extend(outcome.warnings)
+        candidates = outcome.candidates
+    return candidates
+
+
+FROM_STORE = "live_overlay"
+"""Warning code: how old the snapshot is and how many rows were read from the store itself."""
+_UNKNOWN_VALUES = frozenset({"unknown_wing", "unknown_room", "unknown_category"})
+_HOUR_US = 3_600_000_000
+
+
+def lay_over(
+    search: Search, state: LiveState, mask: Mask | None, warnings: Sequence[RecallWarning]
+) -> tuple[Mask | None, Sequence[RecallWarning]]:
+    """Put what a recall may see of the store behind its snapshot, and say how much that is.
+
+    Returns the mask without what changed or is lost, and the scope's warnings that still hold.
+    """
+    run, reader = search.run, search.reader
+    for code, message in state.faults:
+        run.warn(code, message)
+    seen = see(state, reader, search.query.scope, mask)
+    if seen.state.rows:
+        # Not `search` itself, which will hold these rows: a circle would keep the snapshot's files
+        # open, removed ones too, until the collector comes by.
+        inputs = search.inputs
+
+        def encode(rows: Sequence[MemoryRecord]) -> Mapping[str, NDArray[np.float32]]:
+            return inputs.live_vectors(rows, run.left_ms())
+
+        dim = 0 if reader.vectors is None else reader.vectors.shape[1]
+        search.reader = reader.beside(LiveRows(seen.state, reader.first_live, dim, encode))
+        warnings = [w for w in warnings if w.code not in _UNKNOWN_VALUES]
+    if seen.state.rows or seen.lost:
+        built_us = to_micros(datetime.fromisoformat(reader.manifest.built_at))
+        hours = max(search.inputs.now_us() - built_us, 0) / _HOUR_US
+        run.warn(
+            FROM_STORE,
+            f"the snapshot is {hours:.1f} h old; read from the store itself: {seen.gained} new, "
+            f"{seen.changed} changed, {seen.lost} gone",
+        )
+    return seen.mask, warnings

@@ -22,7 +22,7 @@ from noctuary.core.store import StorePaths
 from noctuary.core.types import LIVE_KINDS, UNDATED_US, MemoryRecord
 from noctuary.embed.fingerprint import HOSTED_POOLING, EncoderFingerprint, require_same
 from noctuary.embed.lean import HEADER_FILE, LeanEncoder, WarmEncoder, read_header
-from noctuary.recall.candidates import Mask
+from noctuary.recall.query import Mask
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import RecallWarning
 
@@ -201,7 +201,7 @@ class Inputs(NamedTuple):
         self, name: str, query: str, texts: Sequence[str], timeout_ms: float
     ) -> NDArray[np.float64] | RecallWarning:
         """Return a cross-encoder's scores, or why there are none."""
-        from noctuary.recall.phases import open_reranker
+        from noctuary.recall.rerank import open_reranker
 
         return open_reranker(name).score(query, texts, timeout_ms)
 

@@ -23,7 +23,8 @@ from noctuary.graph.sessions import (
 )
 from noctuary.graph.walk import Link, Named, Walk, bridge, link_query, name_subjects, walk
 from noctuary.lexical.search import add_scores, best_positions, idf, top_positions
-from noctuary.recall.candidates import Mask, Positions, Scores
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import Mask, Positions, Scores
 from noctuary.recall.reader import SnapshotGraph, SnapshotReader
 from noctuary.text.tokens import UNSPACED, script_of, tokenize
 
@@ -98,7 +99,7 @@ def rank_lexical(
         beyond = scores[reader.count :]
         add_scores(beyond, reader.look_up_summary_terms(asked), *reader.summary_postings)
     if reader.live is not None:
-        scores[reader.first_live :] = reader.live.word_scores(query)
+        scores[reader.first_live :] = reader.live_word_scores(query)
     leg = Leg.of_scores(
         scores, best_positions(scores, slices, reader.posting_positions, depth, mask)
     )
@@ -515,3 +516,18 @@ def quota_positions(
         values[winners] = 0
         taken.append(winners)
     return np.sort(places[np.concatenate(taken)])
+
+
+def fuse(positions: Positions, legs: tuple[Leg, Leg], profile: RetrievalProfile) -> Scores:
+    """Fuse the legs' scores of some positions, in [0, 1]."""
+    lexical, dense = legs
+    weights = (profile.lexical_weight * lexical.trust, profile.dense_weight * dense.trust)
+    if profile.fusion == "rrf":
+        return fuse_rrf(positions, [leg.ranking for leg in legs], weights, profile.rrf_k)
+    return fuse_convex([leg.scores_at(positions) for leg in legs], weights)
+
+
+def importance_of(reader: SnapshotReader, positions: Positions) -> Scores:
+    """Return importance in [0, 1] even where the file holds something else."""
+    stored = reader.importance_at(positions).astype(np.float64)
+    return np.clip(np.nan_to_num(stored), 0.0, 1.0)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from noctuary.core.errors import ConfigError, StoreError
 from noctuary.core.settings import (
@@ -340,19 +339,18 @@ layer below may have switched it on."""
 
 
 DEFAULT = "default"  # the profile that is always there; an unknown name falls back to it
-INHERITS = "inherits"  # key of a profile's table that names its parent
 DESCRIPTION = "description"  # key of a profile's table with one line for `noctuary profile list`
 
 
 class Shipped(NamedTuple):
-    """A profile that ships: one line, and its flags (under `inherits` the name of a parent)."""
+    """A profile that ships: one line, and its flags."""
 
     description: str
     values: Mapping[str, Any]
 
 
 SHIPPED: Mapping[str, Shipped] = {
-    DEFAULT: Shipped("the built-in values with your configuration and the store's", {}),
+    DEFAULT: Shipped("the built-in values with your configuration, and what the night adopted", {}),
     "off": Shipped("plain fusion, with your weights: no graph, no importance, no phases", OFF),
     "seed-hybrid": Shipped(
         "the reference design: RRF (k 60, depth 50, weights 1 and 1) of words and cosine, then "
@@ -383,50 +381,35 @@ SHIPPED: Mapping[str, Shipped] = {
     ),
     "libravdb-two-pass": Shipped(
         "libravdb section 7 without a floor: days-old memories fade to nothing, so only compare",
-        {INHERITS: "libravdb", "scorer": "two_pass", "authority_floor": 0.0},
+        {
+            **OFF, "scorer": "two_pass", "quality_penalty": 0.5, "coarse_depth": 16,
+            "coarse_threshold": 0.2, "authority_floor": 0.0,
+        },
     ),
 }  # fmt: skip
 """Shipped profiles by name."""
 
 
-# Merging a profile from its layers, every value with where it came from.
-#
-# Order, later wins: built-in, config ([recall] and its variables, then [profiles.default]), store
-# (what its evaluation adopted, then [default] of its profiles.toml), the named profile (shipped,
-# then config, then store; before all three those of its parent), this call. A layer with faults is
-# left out as a whole, with one warning that lists them all.
+# Merging a profile, every value with its source. Later wins: built-in; what the snapshot's
+# evaluation adopted, then `noctuary.toml` ([recall] and its variables, [profiles.default], the
+# named profile as shipped and as [profiles.NAME]); this call. A layer with faults is left out as a
+# whole, with one warning that lists them all.
 
 GIVEN = "given"  # `ResolvedProfile.used` where the call brought a whole RetrievalProfile
 NEAREST_SHOWN = 3  # known names shown for an unknown one: enough to find a slip of the finger
+RECALL_FLAGS = tuple(name for name in RecallSettings._fields if name in FLAGS)
+"""Keys of [recall] that are flags."""
 
-Tables = Mapping[str, Mapping[str, Any]]
+_KEPT = 64  # merged profiles that a process keeps: it asks with a handful, a merge costs 0.2 ms
+_merged: dict[tuple[RecallSettings, str], ResolvedProfile] = {}
 
 
 class Layer(NamedTuple):
-    """Some values and where they come from."""
+    """Some values, where they come from, and what a warning calls them."""
 
     values: Mapping[str, Any]
     source: str
-
-
-class Layers(NamedTuple):
-    """Everything below the call; tables by name, unchecked."""
-
-    recall: tuple[Layer, ...] = ()  # explicitly set [recall] values, each with its own source
-    config: Tables = NOTHING  # [profiles.NAME] of the configuration
-    adopted: Mapping[str, Any] = NOTHING  # by the snapshot's evaluation
-    stored: Tables = NOTHING  # [NAME] of the store's profiles.toml
-    chosen: str = DEFAULT  # answers when a call names none
-
-    def known(self) -> list[str]:
-        """Return the names of all profiles, the shipped ones first."""
-        return list(dict.fromkeys([*SHIPPED, *self.config, *self.stored]))
-
-    def define(self, name: str) -> dict[str, Mapping[str, Any]]:
-        """Return the tables that define a profile, by place, in the order of their merging."""
-        shipped = {name: SHIPPED[name].values} if name in SHIPPED else {}
-        places = (("shipped", shipped), ("config", self.config), ("store", self.stored))
-        return {place: tables[name] for place, tables in places if name in tables}
+    title: str = ""
 
 
 class ResolvedProfile(NamedTuple):
@@ -439,21 +422,93 @@ class ResolvedProfile(NamedTuple):
     warnings: tuple[RecallWarning, ...] = ()
 
 
-def resolve(
-    name: str | None, layers: Layers, overrides: Mapping[str, Any] | None = None
+def resolve_for_recall(
+    settings: Settings,
+    adopted: Mapping[str, Any] = NOTHING,
+    profile: RetrievalProfile | str | Mapping[str, Any] | None = None,
+    overrides: Mapping[str, Any] | None = None,
 ) -> ResolvedProfile:
-    """Merge the profile of a name (None: the chosen) and a call's flags; ValueError for these."""
-    asked = _given(overrides)
-    warnings: list[RecallWarning] = []
-    used, named = _named_layers(layers.chosen if name is None else name, layers, warnings)
-    values = dict(_DEFAULTS)
-    sources = dict.fromkeys(FIELD_NAMES, "built-in")
-    for layer in (*_default_layers(layers, warnings), *named, Layer(asked, "this call")):
+    """Return what a recall ranks with; cached by everything that it depends on.
+
+    `profile` is a name, flags on top of the configured profile, or a whole profile (None: the
+    configured one); `overrides` are on top of any of these. ValueError lists the call's own faults.
+    """
+    if isinstance(profile, RetrievalProfile):
+        asked = _given(overrides)
+        given = profile.replaced(**asked) if asked else profile
+        return ResolvedProfile(given, None, GIVEN, dict.fromkeys(FIELD_NAMES, "this call"))
+    name = profile if isinstance(profile, str) else None
+    asked = overrides or {}
+    if isinstance(profile, Mapping):
+        asked = {**profile, **{f: v for f, v in asked.items() if v is not None}}
+    # Texts and not the mappings: 1, 1.0 and True are equal, but only one of them is of a flag's
+    # type.
+    content = repr((settings.origins, settings.profiles, adopted, name, asked))
+    known = _merged.get((settings.recall, content))
+    if known is None:
+        known = _merge(name, settings, adopted, _given(asked))
+        if len(_merged) >= _KEPT:
+            _merged.clear()
+        _merged[settings.recall, content] = known
+    return known
+
+
+def _merge(
+    name: str | None, settings: Settings, adopted: Mapping[str, Any], asked: Mapping[str, Any]
+) -> ResolvedProfile:
+    used, warnings = settings.recall.profile if name is None else name, list[RecallWarning]()
+    if not (named := _named_layers(used, settings)):
+        near = ", ".join(nearest_names(used, known_profiles(settings), NEAREST_SHOWN))
+        message = f"no profile {used!r}: {DEFAULT} is in force; the nearest known ones are {near}"
+        warnings.append(RecallWarning("unknown_profile", message))
+        used = DEFAULT
+    own = settings.profiles.get(DEFAULT, {})
+    layers = [
+        Layer(adopted, "store: adopted by its evaluation", "what the store's evaluation adopted"),
+        *_recall_layers(settings),
+        Layer(_flags_of(own), f"config [profiles.{DEFAULT}]", f"profile {DEFAULT} (config)"),
+        *(named if used != DEFAULT else ()),
+    ]
+    values, sources = dict(_DEFAULTS), dict.fromkeys(FIELD_NAMES, "built-in")
+    for layer in [*layers, Layer(asked, "this call")]:
+        if faults := flag_faults(layer.values):
+            message = f"{layer.title} is left out: {'; '.join(faults)}"
+            warnings.append(RecallWarning("bad_profile", message))
+            used = DEFAULT if [layer] == named else used
+            continue
         for flag, value in layer.values.items():
             values[flag] = float(value) if FIELD_TYPES[flag] is float else value
             sources[flag] = layer.source
     merged = RetrievalProfile(**values)
     return ResolvedProfile(merged, name, used, MappingProxyType(sources), tuple(warnings))
+
+
+def _named_layers(name: str, settings: Settings) -> list[Layer]:
+    """Return the definitions of a profile: as shipped, then of the settings."""
+    places = (("shipped", SHIPPED[name].values if name in SHIPPED else None),
+              ("config", settings.profiles.get(name)))  # fmt: skip
+    return [
+        Layer(_flags_of(table), f"named {name} ({place})", f"profile {name} ({place})")
+        for place, table in places
+        if table is not None
+    ]
+
+
+def _recall_layers(settings: Settings) -> Iterator[Layer]:
+    """Yield the flags of [recall] that were set, each with its own source."""
+    for flag in RECALL_FLAGS:
+        value, origin = getattr(settings.recall, flag), settings.origins.get(f"recall.{flag}")
+        # Settings made in code have no origins: what differs from the default was set.
+        if origin is None and value == getattr(RecallSettings(), flag):
+            continue
+        # A variable as it is, a file with its section.
+        if origin is None or not origin.startswith("environment "):
+            origin = f"config [recall] {origin or ''}".rstrip()
+        yield Layer({flag: value}, origin)
+
+
+def _flags_of(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in table.items() if key != DESCRIPTION}
 
 
 def _given(overrides: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -471,232 +526,38 @@ def flag_faults(values: Mapping[str, Any]) -> list[str]:
     return [*faults, *value_faults({f: v for f, v in values.items() if f in FIELD_TYPES})]
 
 
-def table_faults(name: str, table: Mapping[str, Any], layers: Layers) -> list[str]:
-    """Return one sentence per fault of a profile's table."""
-    faults = flag_faults(_flags_of(table))
-    if DESCRIPTION in table and not isinstance(table[DESCRIPTION], str):
-        faults.append(f"{DESCRIPTION} must be a text, found {table[DESCRIPTION]!r}")
-    fault = _parent_fault(name, table[INHERITS], layers) if INHERITS in table else None
-    return faults if fault is None else [*faults, fault]
-
-
-def _flags_of(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in table.items() if key not in (INHERITS, DESCRIPTION)}
-
-
-def _parent_fault(name: str, parent: Any, layers: Layers) -> str | None:
-    if not isinstance(parent, str):
-        return f"{INHERITS} must be the name of a profile, found {parent!r}"
-    if name == DEFAULT:
-        return f"{DEFAULT} cannot inherit: every profile builds on it (see recall.profile)"
-    if parent == name:
-        return f"{name} inherits itself"
-    above = layers.define(parent)
-    if not above:
-        return f"{INHERITS} names no profile: {parent!r}{_nearest(parent, layers)}"
-    further = _last(INHERITS, above)
-    if further is not None:
-        return f"{name} inherits {parent}, which inherits {further}: inheritance has one level"
-    return None
-
-
-def _last(key: str, tables: Tables) -> Any:
-    """Return what the last table that has a key says under it; None where none has."""
-    return ([table[key] for table in tables.values() if key in table] or [None])[-1]
-
-
-def _nearest(name: str, layers: Layers) -> str:
-    found = nearest_names(name, layers.known(), NEAREST_SHOWN)
-    return f"; the nearest known ones are {', '.join(found)}"
-
-
-def _default_layers(layers: Layers, warnings: list[RecallWarning]) -> list[Layer]:
-    """Return the layers that every profile builds on."""
-    own, found = _sound_tables(DEFAULT, layers, warnings), list(layers.recall)
-    if "config" in own:
-        found.append(Layer(_flags_of(own["config"]), f"config [profiles.{DEFAULT}]"))
-    faults = flag_faults(layers.adopted)
-    if faults:
-        warnings.append(_left_out("what the store's evaluation adopted", faults))
-    else:
-        found.append(Layer(layers.adopted, "store: adopted by its evaluation"))
-    if "store" in own:
-        found.append(Layer(_flags_of(own["store"]), f"store profiles.toml [{DEFAULT}]"))
-    return found
-
-
-def _named_layers(
-    name: str, layers: Layers, warnings: list[RecallWarning]
-) -> tuple[str, list[Layer]]:
-    """Return the name in force and the layers of a named profile, its parent's first."""
-    if name == DEFAULT:
-        return DEFAULT, []
-    if not layers.define(name):
-        message = f"no profile {name!r}: {DEFAULT} is in force{_nearest(name, layers)}"
-        warnings.append(RecallWarning("unknown_profile", message))
-        return DEFAULT, []
-    own, found = _sound_tables(name, layers, warnings), list[Layer]()
-    heirs = [(place, table[INHERITS]) for place, table in own.items() if INHERITS in table]
-    if heirs and heirs[-1][1] != DEFAULT:
-        heir, parent = heirs[-1]
-        found += [
-            Layer(_flags_of(table), f"named {name} ({heir}), inherits {parent} ({place})")
-            for place, table in _sound_tables(parent, layers, warnings).items()
-        ]
-    found += [Layer(_flags_of(table), f"named {name} ({place})") for place, table in own.items()]
-    return (name if own else DEFAULT), found
-
-
-def _sound_tables(name: str, layers: Layers, warnings: list[RecallWarning]) -> Tables:
-    """Return a profile's tables by place without those that have faults."""
-    sound: dict[str, Mapping[str, Any]] = {}
-    for place, table in layers.define(name).items():
-        if faults := table_faults(name, table, layers):
-            warnings.append(_left_out(f"profile {name} ({place})", faults))
-        else:
-            sound[place] = table
-    return sound
-
-
-def _left_out(what: str, faults: list[str]) -> RecallWarning:
-    return RecallWarning("bad_profile", f"{what} is left out: {'; '.join(faults)}")
-
-
 class ProfileEntry(NamedTuple):
-    """One named profile, with what is wrong with its tables."""
+    """One named profile, with what is wrong with its flags."""
 
     name: str
     description: str
-    defined: tuple[str, ...]  # of "shipped", "config" and "store", the later wins
-    inherits: str | None
+    defined: tuple[str, ...]  # of "shipped" and "config", the later wins
     faults: tuple[str, ...]
 
 
-def list_profiles(layers: Layers) -> list[ProfileEntry]:
+def known_profiles(settings: Settings) -> list[str]:
+    """Return the names of all profiles, the shipped ones first."""
+    return list(dict.fromkeys([*SHIPPED, *settings.profiles]))
+
+
+def list_profiles(settings: Settings) -> list[ProfileEntry]:
     """Return every profile, the shipped ones first."""
     entries: list[ProfileEntry] = []
-    for name in layers.known():
-        found = layers.define(name)
-        faults = (
-            f"{place}: {f}" for place, t in found.items() for f in table_faults(name, t, layers)
-        )
-        said, parent = _last(DESCRIPTION, found), _last(INHERITS, found)
-        if said is None:
-            said = SHIPPED[name].description if name in SHIPPED else ""
-        parent = str(parent) if parent else None
-        entries.append(ProfileEntry(name, str(said), tuple(found), parent, tuple(faults)))
+    for name in known_profiles(settings):
+        own = settings.profiles.get(name, {})
+        shipped = SHIPPED[name].description if name in SHIPPED else ""
+        places = (("shipped", name in SHIPPED), ("config", name in settings.profiles))
+        defined = tuple(place for place, is_there in places if is_there)
+        faults = tuple(f"config: {fault}" for fault in flag_faults(_flags_of(own)))
+        entries.append(ProfileEntry(name, str(own.get(DESCRIPTION, shipped)), defined, faults))
     return entries
 
 
-# What a recall ranks with: the settings of this moment, a store's own file and a call, merged once.
-
-RECALL_FLAGS = tuple(name for name in RecallSettings._fields if name in FLAGS)
-"""Keys of [recall] that are flags."""
-
-MAX_FILE_BYTES = 1 << 20  # a larger profiles.toml is not read: every process would parse it
-_KEPT = 64  # merged profiles that a process keeps: it asks with a handful, a merge costs 0.2 ms
-
-_merged: dict[tuple[RecallSettings, str], ResolvedProfile] = {}
-
-
-def layers_of(settings: Settings, adopted: Mapping[str, Any], store_tables: Tables) -> Layers:
-    """Return what is below a call: settings, `SnapshotReader.adopted`, the store's tables."""
-    built_in = RecallSettings()
-    recall: list[Layer] = []
-    for flag in RECALL_FLAGS:
-        value = getattr(settings.recall, flag)
-        origin = settings.origins.get(f"recall.{flag}")
-        # Settings made in code have no origins: what differs from the default was set.
-        if origin is None and value == getattr(built_in, flag):
-            continue
-        # A variable as it is, a file with its section.
-        if origin is None or not origin.startswith("environment "):
-            origin = f"config [recall] {origin or ''}".rstrip()
-        recall.append(Layer({flag: value}, origin))
-    return Layers(tuple(recall), settings.profiles, adopted, store_tables, settings.recall.profile)
-
-
-def resolve_for_recall(
-    settings: Settings,
-    adopted: Mapping[str, Any],
-    store_tables: Tables,
-    profile: RetrievalProfile | str | Mapping[str, Any] | None = None,
-    overrides: Mapping[str, Any] | None = None,
-) -> ResolvedProfile:
-    """Return what a recall ranks with, from memory where it was asked before.
-
-    `profile` is a name, flags on top of the configured profile, or a whole profile (None: the
-    configured one); `overrides` are on top of any of these. ValueError lists the call's own faults.
-    """
-    if isinstance(profile, RetrievalProfile):
-        asked = _given(overrides)
-        given = profile.replaced(**asked) if asked else profile
-        return ResolvedProfile(given, None, GIVEN, dict.fromkeys(FIELD_NAMES, "this call"))
-    name = profile if isinstance(profile, str) else None
-    asked = overrides or {}
-    if isinstance(profile, Mapping):
-        asked = {**profile, **{f: v for f, v in asked.items() if v is not None}}
-    # Texts and not the mappings: 1, 1.0 and True are equal, but only one of them is of a flag's
-    # type.
-    content = repr((settings.origins, settings.profiles, adopted, store_tables, name, asked))
-    known = _merged.get((settings.recall, content))
-    if known is None:
-        known = resolve(name, layers_of(settings, adopted, store_tables), asked)
-        if len(_merged) >= _KEPT:
-            _merged.clear()
-        _merged[settings.recall, content] = known
-    return known
-
-
 def configured_profile(
-    settings: Settings,
-    adopted: Mapping[str, Any] | None = None,
-    store_tables: Tables | None = None,
+    settings: Settings, adopted: Mapping[str, Any] = NOTHING
 ) -> RetrievalProfile:
     """Return the profile that answers a call which asks for nothing special."""
-    return resolve_for_recall(settings, adopted or {}, store_tables or {}).profile
-
-
-class StoredProfiles(NamedTuple):
-    """Tables by name, unchecked, and one "bad_profile" per thing that could not be read."""
-
-    tables: Tables
-    warnings: tuple[RecallWarning, ...] = ()
-
-
-def read_store_profiles(path: Path) -> StoredProfiles:
-    """Return the profiles of `<store>/profiles.toml`, parsed once per stamp. Never raises."""
-    fault: object = None
-    try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
-            fault = "it is no regular file"
-        elif found.st_size > MAX_FILE_BYTES:
-            fault = f"it has {found.st_size:,} bytes, more than {MAX_FILE_BYTES:,}"
-        else:
-            return _read(path, (found.st_mtime_ns, found.st_size, found.st_ino))
-    except FileNotFoundError:
-        return StoredProfiles({})
-    # Not kept: permissions change without a new stamp.
-    except (OSError, ValueError, RecursionError) as error:
-        fault = error
-    message = f"cannot read {path}, left out: {fault}"
-    return StoredProfiles({}, (RecallWarning("bad_profile", message),))
-
-
-@lru_cache(maxsize=16)
-def _read(path: Path, _stamp: tuple[int, int, int]) -> StoredProfiles:
-    import tomllib  # most stores have no such file
-
-    raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    tables = {name: table for name, table in raw.items() if isinstance(table, dict)}
-    messages = (
-        f"{name} in {path} must be a table, found {type(value).__name__}; left out"
-        for name, value in raw.items()
-        if name not in tables
-    )
-    warnings = (RecallWarning("bad_profile", message) for message in messages)
-    return StoredProfiles(cast(Tables, tables), tuple(warnings))
+    return resolve_for_recall(settings, adopted).profile
 
 
 def current_settings() -> tuple[Settings, tuple[RecallWarning, ...]]:

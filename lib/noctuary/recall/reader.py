@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
@@ -36,17 +37,17 @@ from noctuary.graph.walk import (
     RareConcepts,
     subjects_of,
 )
-from noctuary.lexical.search import idf
-from noctuary.recall.candidates import Facet, Mask, SummaryView
+from noctuary.lexical.search import K1, B, idf
+from noctuary.recall.live import LiveRows, score_rows
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import Facet, Mask
 from noctuary.recall.result import Calibration
 from noctuary.snapshot.arrays import OF_TURNS, SummaryArrays
-from noctuary.text.tokens import tokenize
+from noctuary.text.tokens import document_tokens, tokenize
 
 if TYPE_CHECKING:
     from noctuary.embed.funnel import PrefixTier
     from noctuary.graph.successors import SupersessionIndex
-    from noctuary.recall.live import LiveRows
 
 
 ROW_COLUMNS = (
@@ -60,6 +61,14 @@ _SQL_VARIABLES = 500  # below SQLite's oldest limit of 999
 _BY_WORD = frozenset({"terms", "summary_terms", "link_starts", "links"})
 _KEPT_WORDS = 8_192  # some 2 MB
 _NONE = -1  # in `Summaries.summary_of`: a memory that no summary of turns covers
+
+
+class SummaryView(NamedTuple):
+    """An accepted summary: its position, those of what it was made of, its confidence in [0, 1]."""
+
+    position: int
+    sources: tuple[int, ...]
+    confidence: float
 
 
 class Summaries:
@@ -242,6 +251,46 @@ class SnapshotReader:
     def look_up_summary_terms(self, terms: Sequence[str]) -> list[tuple[int, int]]:
         """Return the slice of `summary_postings` of every known term, in the order asked."""
         return self._slices("summary_terms", terms)
+
+    def document_frequencies(self, terms: Sequence[str]) -> dict[str, int]:
+        """Return in how many memories of the snapshot each term stands; 0 for an unknown one."""
+        found = self.look_up("terms", "term", "term, start, stop", terms)
+        return {**dict.fromkeys(terms, 0), **{term: stop - start for term, start, stop in found}}
+
+    @shared
+    def mean_length(self) -> float:
+        """Mean length of the memories in tokens, above 0; 1 without a word.
+
+        It is no part of a pack: score = idf * tf / (tf + k1 * (1 - b + b * length / mean)) is
+        solved for it, over the terms of one memory, and the median taken: float32 scores are exact
+        to seven digits.
+        """
+        if not self.posting_positions.size:
+            return 1.0
+        position = int(self.posting_positions[0])
+        columns = "content, tags, expanded_keywords, category"
+        (texts,) = self.look_up("memories", "position", columns, [str(position)])
+        tokens = document_tokens(*texts)
+        counts = Counter(tokens)
+        found: list[float] = []
+        for term, start, stop in self.look_up("terms", "term", "term, start, stop", list(counts)):
+            held = self.posting_positions[start:stop]
+            score = float(self.posting_scores[start + int(np.searchsorted(held, position))])
+            rarity = float(idf(np.array(stop - start), self.count))
+            norm = counts[term] * (rarity / score - 1.0)
+            share = (norm / K1 - (1.0 - B)) / B
+            if share > 0:
+                found.append(len(tokens) / share)
+        # Not np.median: its first call imports numpy.ma, which costs a one-shot hook 10 ms.
+        return sorted(found)[len(found) // 2] if found else 1.0
+
+    def live_word_scores(self, query: str) -> NDArray[np.float32]:
+        """Return the BM25 score of every live row, on the scale of the snapshot's."""
+        if self.live is None:
+            return np.empty(0, dtype=np.float32)
+        tokens = tokenize(query)
+        frequencies = self.document_frequencies(sorted(set(tokens)))
+        return score_rows(self.live.state, tokens, frequencies, self.count, self.mean_length)
 
     def holding(self, tokens: Sequence[str], positions: NDArray[np.int64]) -> Mask:
         """Tell which distinct token stands at which position, shape (tokens, positions)."""

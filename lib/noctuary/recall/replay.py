@@ -32,10 +32,10 @@ from noctuary.core.foreign_json import parse_json
 from noctuary.core.sqlite import LogFormat, append_rows, open_log
 from noctuary.core.store import StorePaths, is_snapshot_id
 from noctuary.core.types import UNDATED_US, from_micros
-from noctuary.recall.candidates import Query, Scope, build_mask
 from noctuary.recall.engine import Recaller
 from noctuary.recall.inputs import ArchiveState, Inputs
 from noctuary.recall.profile import FIELD_NAMES, RetrievalProfile
+from noctuary.recall.query import Query, Scope, build_mask
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import RecallResult, RecallWarning, plain
 from noctuary.usage.reader import BATCH_ROWS, Usage, UsageReader

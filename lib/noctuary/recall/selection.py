@@ -18,22 +18,16 @@ from noctuary.graph.successors import (
     confidence_of,
     keys_of,
 )
-from noctuary.recall.candidates import (
-    Candidates,
-    Dropped,
-    PhaseOutcome,
-    PositionRef,
-    Positions,
-    Scores,
-    Successor,
-    SummaryView,
-)
-from noctuary.recall.phases import quality
+from noctuary.recall.candidates import Candidates, Dropped, PhaseOutcome, PositionRef
+from noctuary.recall.query import Positions, Scores
+from noctuary.recall.reader import SummaryView
 from noctuary.recall.result import RecallWarning
+from noctuary.recall.rows import Successor
+from noctuary.recall.scorers import quality
 from noctuary.text.kinds import are_apart
 
 if TYPE_CHECKING:
-    from noctuary.recall.engine import Search
+    from noctuary.recall.search import Search
 
 
 def quoted(text: str | None) -> str:
@@ -131,7 +125,6 @@ def select(
             # Not BLAS, whose last bit depends on where in the matrix a row stands: "mmr" and
             # "cross_wing_balancing" must agree on every cosine.
             cosines = np.einsum("md,d->m", vectors, vectors[best]).astype(np.float64)
-            cosines = np.nan_to_num(cosines)
             closer = waiting & (cosines > similarity)
             similarity[closer] = np.minimum(cosines[closer], 1.0)
             nearest[closer] = best

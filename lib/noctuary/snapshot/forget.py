@@ -372,7 +372,7 @@ def prove(
         store.name for store in _other_stores(paths)
         if any(one.hits for one in _scan_other(store, finder))
     ]  # fmt: skip
-    mine = ("profiles.toml", "merges.toml", *(f"home/{name}" for name in _OWNERS))
+    mine = ("merges.toml", *(f"home/{name}" for name in _OWNERS))
     texts = {memory_id for memory_id, _ in records}
     return {
         "format": formats.RECEIPT.version,

@@ -31,9 +31,8 @@ from noctuary.agents.mcp_view import (
 from noctuary.core import store as layout
 from noctuary.core.errors import SnapshotCorruptError, SnapshotMissingError, StoreError
 from noctuary.graph.walk import OPEN_END_US
-from noctuary.recall.api import recall
+from noctuary.recall.api import expand, recall
 from noctuary.recall.engine import Recaller
-from noctuary.recall.explain import expand
 from tests.support.descriptors import open_files
 from tests.support.store import Store, household, memory, new_store, renumber
 from tests.support.views import archive

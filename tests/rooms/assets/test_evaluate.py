@@ -445,16 +445,14 @@ def served_night(tmp_path: Path, settings: Settings | None = None) -> Night:
     return Night(StorePaths(tmp_path), tmp_path / "memory.db", settings or Settings())
 
 
-def test_every_layer_of_settings_and_store_counts(tmp_path: Path) -> None:
+def test_every_layer_of_the_settings_and_what_was_adopted_count(tmp_path: Path) -> None:
     settings = Settings(
         recall=RecallSettings(profile="mine", importance_prior=0.1),
-        profiles={"default": {"depth": 40}, "mine": {"inherits": "synapse"}},
+        profiles={"default": {"depth": 40}, "mine": {"mmr_lambda": 0.3}},
     )
-    StorePaths(tmp_path).profiles.write_text("[default]\nrrf_k = 30\n[mine]\nmmr_lambda = 0.3\n")
-    synapse = {"ltp_enabled": True, "tagging_enabled": True, "time_decay_enabled": True}
-    own = {"fusion": "rrf", "importance_prior": 0.1, "depth": 40, "rrf_k": 30, "mmr_lambda": 0.3}
+    own = {"fusion": "rrf", "importance_prior": 0.1, "depth": 40, "mmr_lambda": 0.3}
     found = served_profile(served_night(tmp_path, settings), {"fusion": "rrf"})
-    assert found == RetrievalProfile(**own, **synapse, decay_floor=0.0)
+    assert found == RetrievalProfile(**own)
 
 
 def test_what_only_watches_is_off(tmp_path: Path) -> None:

@@ -56,8 +56,8 @@ def night(store: Store, tmp_path: Path) -> Night:
 
 
 def switch_on(night: Night, **flags: Any) -> None:
-    lines = [f"{name} = {json.dumps(value)}" for name, value in flags.items()]
-    night.paths.profiles.write_text("\n".join(["[default]", "adaptive_compaction = true", *lines]))
+    table = {"adaptive_compaction": True, **flags}
+    night.settings = night.settings._replace(profiles={"default": table})
 
 
 @contextmanager

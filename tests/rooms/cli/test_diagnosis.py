@@ -174,10 +174,6 @@ DAMAGE: dict[str, tuple[Callable[[Store], Any], str, str, str]] = {
     "injections": (
         written("injected.sqlite", b"x" * 5000), "injections", "warn", "move injected.sqlite away"
     ),
-    "profile's name": (written("profiles.toml", "[mine]\nmmr_lambda = 3\n"), "profiles", "warn",
-                       "mine"),
-    "profile": (written("profiles.toml", "[mine]\nmmr_lambda = 3\n"), "profiles", "warn",
-                "mmr_lambda"),
     "archive": (written("archive.sqlite", b"no database"), "archive", "warn", "archive"),
     **{
         f"verdict {content!r}": (set_verdict(content), "last_verdict", "fail", "")

@@ -14,9 +14,9 @@ from click.testing import Result
 from noctuary.core import store as layout
 from noctuary.core.manifest import read_pointer
 from noctuary.core.sqlite import append_rows
-from noctuary.recall.candidates import Scope
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import Scope
 from noctuary.recall.replay import REPLAY_LOG, append_packet, list_packets
 from tests.support.graph_snapshot import GraphSpec, office, publish_graph
 from tests.support.replays import log_recall

@@ -455,11 +455,6 @@ def place(home: Path, tmp_path: Path) -> Path:
     ]
     store = new_store(home / "house")
     store.publish(renumber([*household(), *hostile, *talk]), id_kind="str")
-    (store.root / "profiles.toml").write_text(
-        f"[profiles.wild]\nextends = {json.dumps(H, ensure_ascii=True)}\n".replace(
-            "\\udb40\\udc41", ""
-        )
-    )
     (tmp_path / "AGENTS.md").write_text(f"# Rules\n\n- {H}\n")
     (tmp_path / "session.jsonl").write_text(json.dumps({"content": H, "speaker": H}) + "\n")
     (tmp_path / "set").mkdir()

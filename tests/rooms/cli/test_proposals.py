@@ -149,10 +149,10 @@ def test_one_thing_at_a_time_and_only_on_a_store(
         assert run_json(*call, code=1)["error"]
 
 
-def test_the_profile_decides(run: Run, run_json: RunJson, store: Store) -> None:
-    store.paths.profiles.write_text(
-        "[default]\ncompaction_age_days = 370\n[eager]\ncompaction_age_days = 0\n"
-        "decay_enabled = true\n"
+def test_the_profile_decides(run: Run, run_json: RunJson, store: Store, home: Path) -> None:
+    (home / "noctuary.toml").write_text(
+        "[profiles.default]\ncompaction_age_days = 370\n"
+        "[profiles.eager]\ncompaction_age_days = 0\ndecay_enabled = true\n"
     )
     place = ("--store", str(store.root))
     plan = run_json("proposals", "compact", *place)

@@ -283,10 +283,9 @@ def test_show_names_every_layer(
     config.write_text(
         "[recall]\nprofile = 'mine'\nimportance_prior = 0.2\n"
         "[profiles.default]\ndepth = 40\n"
-        "[profiles.mine]\ninherits = 'synapse'\nrrf_k = 30\n"
+        "[profiles.mine]\nrrf_k = 30\n"
     )
     monkeypatch.setenv("NOCTUARY_RECALL_GRAPH_WEIGHT", "0.5")
-    plain_store.paths.profiles.write_text("[default]\nhalf_life_days = 7\n")
     found = run_json("profile", "show", "--store", str(plain_store.root))
     assert (found["requested"], found["used"], found["warnings"]) == (None, "mine", [])
     assert list(found["flags"]) == list(FIELD_NAMES)
@@ -294,8 +293,6 @@ def test_show_names_every_layer(
     assert rows["importance_prior"] == (0.2, f"config [recall] in {config}")
     assert rows["graph_weight"] == (0.5, "environment NOCTUARY_RECALL_GRAPH_WEIGHT")
     assert rows["depth"] == (40, "config [profiles.default]")
-    assert rows["half_life_days"] == (7, "store profiles.toml [default]")
-    assert rows["decay_floor"] == (0.0, "named mine (config), inherits synapse (shipped)")
     assert rows["rrf_k"] == (30, "named mine (config)")
     assert found["flags"]["rrf_k"]["built_in"] == 60
 
@@ -321,16 +318,15 @@ def test_an_unknown_profile_is_said_and_the_default_shown(
     assert [w["code"] for w in found["warnings"]] == ["unknown_profile"]
 
 
-def test_a_bad_layer_is_a_warning(run: Run, plain_store: Store) -> None:
-    plain_store.paths.profiles.write_text("[default]\ndepht = 3\nmmr_lambda = 2\n")
+@pytest.mark.usefixtures("plain_store")
+def test_a_bad_layer_is_a_warning(run: Run, home: Path) -> None:
+    (home / CONFIG_FILE_NAME).write_text("[profiles.default]\ndepht = 3\nmmr_lambda = 2\n")
     result = run("profile", "show")
     assert result.exit_code == 0
     (line,) = result.stderr.splitlines()
-    assert line.startswith("! bad_profile: profile default (store) is left out: ")
+    assert line.startswith("! bad_profile: profile default (config) is left out: ")
     assert "depht" in line
     assert "mmr_lambda" in line
-    plain_store.paths.profiles.write_text("[default")
-    assert "! bad_profile: cannot read" in run("profile", "show").stderr
 
 
 def test_without_a_store_the_other_layers_are_shown(run: Run, home: Path) -> None:
@@ -341,53 +337,46 @@ def test_without_a_store_the_other_layers_are_shown(run: Run, home: Path) -> Non
     assert row_of(result, "depth").endswith("config [profiles.default]")
 
 
-@pytest.mark.parametrize("command", ["show", "list"])
-def test_a_store_that_is_not_there_is_a_sentence(
-    run: Run, run_json: RunJson, home: Path, command: str
-) -> None:
-    arguments = ("profile", command, "--store", str(home / "nowhere"))
+def test_a_store_that_is_not_there_is_a_sentence(run: Run, run_json: RunJson, home: Path) -> None:
+    arguments = ("profile", "show", "--store", str(home / "nowhere"))
     result = run(*arguments)
     assert result.exit_code == 1
     assert result.stderr.startswith("noctuary: ")
     assert set(run_json(*arguments, code=1)) == {"error", "message"}
 
 
-@pytest.mark.parametrize("command", ["show", "list"])
 def test_bad_settings_and_a_damaged_snapshot_are_sentences(
-    run: Run, home: Path, plain_store: Store, command: str
+    run: Run, home: Path, plain_store: Store
 ) -> None:
     snapshot = plain_store.snapshot(read_pointer(plain_store.paths).snapshot_id)
     (snapshot / layout.ARRAYS_FILE).unlink()
-    result = run("profile", command)
+    result = run("profile", "show")
     assert result.exit_code == 1
     assert result.stderr.startswith("noctuary: ")
     (home / CONFIG_FILE_NAME).write_text("[recall]\nfusion = 'sum'\n")
-    result = run("profile", command)
+    result = run("profile", "show")
     assert result.exit_code == 1
     assert "recall.fusion" in result.stderr
 
 
-def test_list_shows_names_descriptions_and_places(
-    run: Run, run_json: RunJson, home: Path, plain_store: Store
-) -> None:
+def test_list_shows_names_descriptions_and_places(run: Run, run_json: RunJson, home: Path) -> None:
     (home / CONFIG_FILE_NAME).write_text(
         "[recall]\nprofile = 'mine'\n"
-        "[profiles.mine]\ninherits = 'synapse'\ndescription = 'for mornings'\n"
+        "[profiles.mine]\ndescription = 'for mornings'\n"
+        "[profiles.synapse]\ndepth = 30\n"
         "[profiles.broken]\ndepth = 0\n"
     )
-    plain_store.paths.profiles.write_text("[synapse]\ndepth = 30\n")
     result = run("profile", "list")
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert [line[2:].split()[0] for line in lines] == [*SHIPPED, "mine", "broken"]
     assert [line[2:].split()[0] for line in lines if line.startswith("*")] == ["mine"]
     (mine,) = (line for line in lines if line.startswith("* mine"))
-    assert mine.endswith("for mornings  (config, inherits synapse)")
+    assert mine.endswith("for mornings  (config)")
     (synapse,) = (line for line in lines if line.startswith("  synapse"))
-    assert synapse.endswith("(shipped, store)")
+    assert synapse.endswith("(shipped, config)")
     assert "! bad_profile: broken, config: depth must lie in" in result.stderr
     listed = {row["name"]: row for row in run_json("profile", "list")["profiles"]}
-    assert listed["mine"]["inherits"] == "synapse"
     assert listed["default"]["description"] == SHIPPED["default"].description
     assert listed["broken"]["faults"]
 

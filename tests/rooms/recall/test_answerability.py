@@ -27,10 +27,11 @@ from noctuary.recall.answerability import (
     read_features,
     score_answer,
 )
-from noctuary.recall.candidates import Mask, Scope
-from noctuary.recall.engine import Recaller, rank_alone
+from noctuary.recall.engine import Recaller
 from noctuary.recall.legs import Leg, ScoresAt
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import Mask, Scope
+from noctuary.recall.ranking import rank_alone
 from noctuary.recall.reader import SnapshotGraph, SnapshotReader
 from noctuary.recall.result import (
     COSINE,

@@ -30,8 +30,8 @@ from noctuary.core.sqlite import WAIT_AT_MOST_S
 from noctuary.core.tombstones import read_tombstones, write_tombstones
 from noctuary.recall import api
 from noctuary.recall.api import recall
-from noctuary.recall.candidates import SORT_ORDERS
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import SORT_ORDERS
 from noctuary.recall.result import GraphHit, LegHit, RecalledMemory, RecallResult, RecallWarning
 from noctuary.snapshot.publish import rollback
 from noctuary.text import secrets as sensitivity

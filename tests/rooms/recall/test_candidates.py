@@ -17,22 +17,13 @@ from hypothesis import strategies as st
 from noctuary.agents.mcp_view import View
 from noctuary.compact.summaries import Summary
 from noctuary.core.types import UNDATED_US, MemoryRecord, summary_id, to_micros
-from noctuary.recall import explain as explaining
-from noctuary.recall.candidates import (
-    SORT_ORDERS,
-    Facet,
-    Mask,
-    Query,
-    Scope,
-    ages_s,
-    build_mask,
-    is_dated,
-    private_mask,
-)
+from noctuary.recall import trace as explaining
+from noctuary.recall.candidates import ages_s, is_dated
 from noctuary.recall.engine import Recaller
 from noctuary.recall.explain import UnknownSummaryError, Why, expand_from, explain_memory
 from noctuary.recall.legs import GraphPath, GraphRanking, path_of
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import SORT_ORDERS, Facet, Mask, Query, Scope, build_mask, private_mask
 from noctuary.recall.reader import Summaries
 from noctuary.recall.replay import rerun
 from noctuary.recall.result import RecalledMemory, RecallWarning

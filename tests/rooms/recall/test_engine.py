@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 from noctuary.core.settings import FUSIONS
 from noctuary.core.types import UNDATED_US, MemoryRecord, content_hash
 from noctuary.graph.state import LOWER_CASE_WORTH
-from noctuary.recall.candidates import PHASES, SORT_ORDERS, Rows, Scope, build_mask
-from noctuary.recall.engine import Recaller
+from noctuary.recall.engine import PHASES, Recaller
 from noctuary.recall.inputs import encode_query
 from noctuary.recall.legs import fuse_convex, fuse_rrf, pool_candidates, rank_dense, rank_lexical
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import SORT_ORDERS, Scope, build_mask
 from noctuary.recall.result import RecalledMemory, RecallResult
+from noctuary.recall.rows import Rows
 from tests.support.cross_encoder import MARKER, write_cross_encoder
 from tests.support.store import Store, day_us, household, memory, renumber
 

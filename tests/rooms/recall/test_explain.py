@@ -13,11 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from noctuary.core.types import MemoryRecord
-from noctuary.recall.candidates import Query, Rows, Scope
 from noctuary.recall.engine import Recaller
 from noctuary.recall.explain import Why, explain_memory, find_standings
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import Query, Scope
 from noctuary.recall.result import RecallResult
+from noctuary.recall.rows import Rows
 from tests.support.lean import SYNONYMS
 from tests.support.store import Store, day_us, memory, renumber
 

@@ -27,7 +27,6 @@ from noctuary.lexical.build import build_postings, build_postings_beside
 from noctuary.recall import api as serving
 from noctuary.recall import inputs as live_vectors
 from noctuary.recall.api import recall
-from noctuary.recall.candidates import Query, Scope
 from noctuary.recall.engine import Recaller
 from noctuary.recall.explain import (
     BELOW_LIMIT,
@@ -39,8 +38,9 @@ from noctuary.recall.explain import (
     explain_memory,
 )
 from noctuary.recall.inputs import Inputs
-from noctuary.recall.live import document_frequencies, held_words, mean_length, score_rows
+from noctuary.recall.live import held_words, score_rows
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import Query, Scope
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.replay import list_packets, replay
 from noctuary.recall.result import RecallResult
@@ -602,11 +602,11 @@ def test_the_mean_length_is_read_off_the_postings(empty_store: Store) -> None:
     lengths = [
         len(document_tokens(r.content, r.tags, r.expanded_keywords, r.category)) for r in records
     ]
-    assert mean_length(snapshot) == pytest.approx(np.mean(lengths), rel=1e-4)
+    assert snapshot.mean_length == pytest.approx(np.mean(lengths), rel=1e-4)
     records = renumber([memory("!!!"), memory("???")])
     wordless = SnapshotReader.open(empty_store.snapshot(empty_store.publish(records)))
-    assert mean_length(wordless) == 1.0
-    assert document_frequencies(wordless, ["key"]) == {"key": 0}
+    assert wordless.mean_length == 1.0
+    assert wordless.document_frequencies(["key"]) == {"key": 0}
     for reader in (snapshot, wordless):
         reader.close()
 

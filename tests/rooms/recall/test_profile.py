@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import os
 import pickle
 import re
 from pathlib import Path
@@ -15,29 +14,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noctuary.core.settings import RecallSettings, Settings
-from noctuary.core.store import StorePaths
 from noctuary.graph.successors import LEAST_DAYS, LEAST_SIMILARITY
-from noctuary.recall import phases, selection
+from noctuary.recall import phases, scorers, selection
 from noctuary.recall.profile import (
     CHOICES,
     FIELD_NAMES,
     FIELD_TYPES,
     FLAGS,
     GROUPS,
-    MAX_FILE_BYTES,
     OFF,
     RANGES,
     RECALL_FLAGS,
     SHIPPED,
-    Layer,
-    Layers,
+    ResolvedProfile,
     RetrievalProfile,
     configured_profile,
+    flag_faults,
     list_profiles,
-    read_store_profiles,
-    resolve,
     resolve_for_recall,
-    table_faults,
     value_faults,
 )
 from noctuary.usage.reader import BATCH_ROWS, LTP_MAX_BOOST, LTP_WINDOW_DAYS
@@ -160,9 +154,9 @@ def test_the_constants_of_the_phases_are_those_of_the_references() -> None:
     assert (phases.EXPANSION_BOOST, phases.LOOKBACK_DAYS) == (0.7, 60)
     assert (LEAST_SIMILARITY, LEAST_DAYS, selection.MOST_STALE) == (0.86, 7, 10)
     assert (LTP_MAX_BOOST, LTP_WINDOW_DAYS, BATCH_ROWS) == (2.0, 30, 5000)
-    assert (phases.MIXTURE, phases.DECAYS_PER_S) == ((0.7, 0.2, 0.1), (1e-4, 1e-5, 2e-6))
-    assert (phases.AUTHORITY, phases.AUTHORITY_DECAY_PER_S) == ((0.5, 0.2, 0.3), 1e-5)
-    assert phases.KEYWORD_GAIN == 0.3
+    assert (scorers.MIXTURE, scorers.DECAYS_PER_S) == ((0.7, 0.2, 0.1), (1e-4, 1e-5, 2e-6))
+    assert (scorers.AUTHORITY, scorers.AUTHORITY_DECAY_PER_S) == ((0.5, 0.2, 0.3), 1e-5)
+    assert scorers.KEYWORD_GAIN == 0.3
 
 
 # On in the reference; here only in the profile "synapse".
@@ -181,7 +175,7 @@ DEPARTURES: dict[str, Any] = {
 def test_the_defaults_are_those_of_the_references_but_for_what_is_named(
     name: str, changes: dict[str, Any]
 ) -> None:
-    values = resolve(name, Layers()).profile.to_json()
+    values = resolve(name).profile.to_json()
     expected = {**REFERENCE, **changes}
     assert {flag: values[flag] for flag in expected} == expected
 
@@ -206,85 +200,64 @@ SOME_FLAGS = st.lists(st.sampled_from(FIELD_NAMES), max_size=4, unique=True).fla
 )
 
 
+def settings_of(**profiles: dict[str, Any]) -> Settings:
+    return Settings(profiles=profiles)
+
+
 @st.composite
-def layered(draw: st.DrawFn) -> tuple[Layers, str | None, dict[str, Any]]:
-    """Sound layers, a profile that is there, and a call's own flags."""
-    config: dict[str, dict[str, Any]] = {}
-    stored: dict[str, dict[str, Any]] = {}
-    for tables in (config, stored):
-        for name in draw(st.sets(st.sampled_from(["default", "synapse", "compact", "parent"]))):
-            tables[name] = draw(SOME_FLAGS)
-    config["mine"] = draw(SOME_FLAGS)
-    parents = [None, "default", "synapse", "libravdb", *(["parent"] if "parent" in config else [])]
-    parent = draw(st.sampled_from(parents))
-    if parent is not None:
-        config["mine"]["inherits"] = parent
-    base = tuple(Layer({flag: value}, FILE) for flag, value in draw(SOME_FLAGS).items())
-    layers = Layers(
-        base, config, draw(SOME_FLAGS), stored, draw(st.sampled_from(["default", "compact"]))
+def layered(draw: st.DrawFn) -> tuple[Settings, dict[str, Any], str | None, dict[str, Any]]:
+    """Sound settings, what was adopted, a profile that is there, and a call's own flags."""
+    names = draw(st.sets(st.sampled_from(["default", "synapse", "compact"])))
+    tables = {name: draw(SOME_FLAGS) for name in [*sorted(names), "mine"]}
+    set_flags = {f: v for f, v in draw(SOME_FLAGS).items() if f in RECALL_FLAGS}
+    chosen = draw(st.sampled_from(["default", "compact"]))
+    settings = Settings(
+        recall=RecallSettings(profile=chosen, **set_flags),
+        profiles=tables,
+        origins={f"recall.{flag}": "in noctuary.toml" for flag in set_flags},
     )
     name = draw(st.sampled_from([None, "default", "mine", "synapse", "off", "libravdb-two-pass"]))
-    return layers, name, draw(SOME_FLAGS)
-
-
-def naive_stack(
-    layers: Layers, name: str | None, overrides: dict[str, Any]
-) -> list[tuple[str, dict[str, Any]]]:
-    """What docs/profiles.md says, written down one layer after the other."""
-    chosen = layers.chosen if name is None else name
-    stack = [("built-in", RetrievalProfile().to_json())]
-    stack += [(FILE, dict(layer.values)) for layer in layers.recall]
-    stack.append(("config [profiles.default]", dict(layers.config.get("default", {}))))
-    stack.append(("store: adopted by its evaluation", dict(layers.adopted)))
-    stack.append(("store profiles.toml [default]", dict(layers.stored.get("default", {}))))
-    tables = {
-        "shipped": {n: dict(s.values) for n, s in SHIPPED.items()},
-        "config": {n: dict(t) for n, t in layers.config.items()},
-        "store": {n: dict(t) for n, t in layers.stored.items()},
-    }
-    if chosen != "default":
-        heir = [
-            (p, t[chosen]["inherits"]) for p, t in tables.items() if "inherits" in t.get(chosen, {})
-        ]
-        if heir and heir[-1][1] != "default":
-            place, parent = heir[-1]
-            for where, found in tables.items():
-                source = f"named {chosen} ({place}), inherits {parent} ({where})"
-                stack.append((source, found.get(parent, {})))
-        for where, found in tables.items():
-            stack.append((f"named {chosen} ({where})", found.get(chosen, {})))
-    stack.append(("this call", overrides))
-    return stack
+    return settings, draw(SOME_FLAGS), name, draw(SOME_FLAGS)
 
 
 @given(layered())
 def test_every_value_and_its_source_are_those_of_the_last_layer_that_has_it(
-    case: tuple[Layers, str | None, dict[str, Any]],
+    case: tuple[Settings, dict[str, Any], str | None, dict[str, Any]],
 ) -> None:
-    layers, name, overrides = case
-    found = resolve(name, layers, overrides)
+    settings, adopted, name, overrides = case
+    found = resolve_for_recall(settings, adopted, name, overrides)
+    chosen = name or settings.recall.profile
+    stack: list[tuple[str, Any]] = [
+        ("built-in", RetrievalProfile().to_json()),
+        ("store: adopted by its evaluation", adopted),
+        (FILE, {f: getattr(settings.recall, f) for f in RECALL_FLAGS
+                if f"recall.{f}" in settings.origins}),
+        ("config [profiles.default]", settings.profiles.get("default", {})),
+    ]  # fmt: skip
+    if chosen != "default":
+        shipped = SHIPPED[chosen].values if chosen in SHIPPED else {}
+        stack.append((f"named {chosen} (shipped)", shipped))
+        stack.append((f"named {chosen} (config)", settings.profiles.get(chosen, {})))
+    stack.append(("this call", overrides))
     values = found.profile.to_json()
-    stack = naive_stack(layers, name, overrides)
     assert list(found.sources) == list(FIELD_NAMES)
     for flag in FIELD_NAMES:
         source, value = next((s, v[flag]) for s, v in reversed(stack) if flag in v)
         assert (values[flag], found.sources[flag]) == (value, source)
         assert type(values[flag]) is FIELD_TYPES[flag]
-    assert found.warnings == ()
-    assert found.requested == name
-    assert found.used == (name or layers.chosen)
+    assert (found.warnings, found.requested, found.used) == ((), name, chosen)
 
 
 def test_an_unknown_name_warns_with_near_ones_and_falls_back_to_default() -> None:
-    layers = Layers(config={"default": {"depth": 9}}, stored={"synapses": {}}, chosen="compact")
-    found = resolve("synaspe", layers)
+    settings = settings_of(default={"depth": 9}, synapses={})
+    found = resolve_for_recall(settings, {}, "synaspe")
     assert (found.requested, found.used) == ("synaspe", "default")
     assert found.profile == RetrievalProfile(depth=9)
     (warning,) = found.warnings
     assert warning.code == "unknown_profile"
     assert "'synaspe'" in warning.message
     assert "nearest known ones are synapse, synapses" in warning.message
-    configured = resolve(None, Layers(chosen="gone"))
+    configured = resolve_for_recall(Settings(recall=RecallSettings(profile="gone")))
     assert (configured.requested, configured.used) == (None, "default")
     assert [w.code for w in configured.warnings] == ["unknown_profile"]
 
@@ -294,79 +267,48 @@ BAD_FAULTS = ("unknown flag 'depht'; the nearest known one is depth", "mmr_lambd
 
 
 @pytest.mark.parametrize(
-    ("layers", "name", "what", "used"),
+    ("tables", "adopted", "name", "what", "used"),
     [
-        (Layers(config={"default": BAD}), None, "profile default (config)", "default"),
-        (Layers(stored={"default": BAD}), None, "profile default (store)", "default"),
-        (Layers(adopted=BAD), None, "what the store's evaluation adopted", "default"),
-        (Layers(config={"synapse": BAD}), "synapse", "profile synapse (config)", "synapse"),
-        (Layers(stored={"synapse": BAD}), "synapse", "profile synapse (store)", "synapse"),
-        (Layers(config={"mine": BAD}), "mine", "profile mine (config)", "default"),
-        (
-            Layers(config={"mine": {"inherits": "up"}, "up": BAD}), "mine", "profile up (config)",
-            "mine",
-        ),
+        ({"default": BAD}, {}, None, "profile default (config)", "default"),
+        ({}, BAD, None, "what the store's evaluation adopted", "default"),
+        ({"synapse": BAD}, {}, "synapse", "profile synapse (config)", "synapse"),
+        ({"mine": BAD}, {}, "mine", "profile mine (config)", "default"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_layer_is_left_out_with_all_its_faults(
-    layers: Layers, name: str | None, what: str, used: str
+    tables: dict[str, Any], adopted: dict[str, Any], name: str | None, what: str, used: str
 ) -> None:
-    found = resolve(name, layers, {"depth": 12})
+    found = resolve_for_recall(settings_of(**tables), adopted, name, {"depth": 12})
     (warning,) = found.warnings
     assert warning.code == "bad_profile"
     assert warning.message.startswith(f"{what} is left out: ")
     assert all(fault in warning.message for fault in BAD_FAULTS)
-    sound = resolve(name if name in SHIPPED else None, Layers(), {"depth": 12})
+    sound = resolve(name if name in SHIPPED else None, {"depth": 12})
     assert (found.profile, found.used) == (sound.profile, used)
 
 
-@pytest.mark.parametrize(
-    ("name", "tables", "fault"),
-    [
-        ("mine", {"mine": {"inherits": "mine"}}, "mine inherits itself"),
-        ("mine", {"mine": {"inherits": "synaspe"}},
-         "names no profile: 'synaspe'; the nearest known ones are"),
-        ("mine", {"mine": {"inherits": 3}}, "must be the name of a profile, found 3"),
-        ("mine", {"mine": {"inherits": "libravdb-two-pass"}}, "inheritance has one level"),
-        ("mine", {"mine": {"inherits": "b"}, "b": {"inherits": "off"}},
-         "mine inherits b, which inherits off"),
-        ("mine", {"mine": {"inherits": "b"}, "b": {"inherits": "mine"}},
-         "inheritance has one level"),
-        ("mine", {"mine": {"description": 3}}, "description must be a text"),
-        (None, {"default": {"inherits": "off", "depth": 3}}, "default cannot inherit"),
-    ],
-)  # fmt: skip
-def test_faults_of_inheritance(name: str | None, tables: dict[str, Any], fault: str) -> None:
-    found = resolve(name, Layers(config=tables))
-    (warning,) = found.warnings
-    assert warning.code == "bad_profile"
-    assert fault in warning.message
-    assert found.profile == RetrievalProfile()
+def resolve(name: str | None, overrides: dict[str, Any] | None = None) -> ResolvedProfile:
+    return resolve_for_recall(Settings(), {}, name, overrides)
 
 
 def test_faults_of_a_call_are_an_error_that_lists_them_all() -> None:
     with pytest.raises(ValueError, match="depht") as caught:
-        resolve(None, Layers(), {**BAD, "inherits": "off"})
+        resolve(None, {**BAD, "inherits": "off"})
     faults = str(caught.value).split("; ")
     assert all(any(f.startswith(part) for f in faults) for part in ("mmr_lambda", "explain"))
     assert "the nearest known one is depth" in faults
     assert "unknown flag 'inherits'" in faults
-    found = resolve("synapse", Layers(), {"decay_floor": None, "depth": 3})
+    found = resolve("synapse", {"decay_floor": None, "depth": 3})
     assert (found.profile.decay_floor, found.profile.depth) == (0.0, 3), "None is not given"
     assert found.sources["decay_floor"] == "named synapse (shipped)"
 
 
 def test_the_list_of_profiles_says_where_and_what_is_wrong() -> None:
-    layers = Layers(
-        config={"synapse": {"description": "ours"}, "mine": {"inherits": "off", "depth": 0}},
-        stored={"synapse": {}, "theirs": {"rrf_k": 3}},
-    )
-    entries = {entry.name: entry for entry in list_profiles(layers)}
-    assert list(entries) == [*SHIPPED, "mine", "theirs"]
-    assert entries["synapse"].defined == ("shipped", "config", "store")
+    settings = settings_of(synapse={"description": "ours"}, mine={"depth": 0})
+    entries = {entry.name: entry for entry in list_profiles(settings)}
+    assert list(entries) == [*SHIPPED, "mine"]
+    assert entries["synapse"].defined == ("shipped", "config")
     assert entries["synapse"].description == "ours"
-    assert entries["libravdb-two-pass"].inherits == "libravdb"
-    assert entries["mine"].inherits == "off"
     (fault,) = entries["mine"].faults
     assert fault.startswith("config: depth must lie in [1, ")
     assert all(not entry.faults for name, entry in entries.items() if name != "mine")
@@ -406,16 +348,16 @@ def test_what_ships() -> None:
     assert list(SHIPPED) == NAMES
     assert all(s.description and "\n" not in s.description for s in SHIPPED.values())
     for name in NAMES:
-        assert table_faults(name, SHIPPED[name].values, Layers()) == []
-        found = resolve(name, Layers())
+        assert flag_faults(SHIPPED[name].values) == []
+        found = resolve(name)
         assert (found.used, found.warnings) == (name, ())
-    assert resolve("off", Layers()).profile == RetrievalProfile.off()
-    assert resolve("default", Layers()).profile == RetrievalProfile()
+    assert resolve("off").profile == RetrievalProfile.off()
+    assert resolve("default").profile == RetrievalProfile()
 
 
 @pytest.mark.parametrize("name", sorted(GOLDEN))
 def test_a_shipped_profile_has_the_reference_s_values(name: str) -> None:
-    values = resolve(name, Layers()).profile.to_json()
+    values = resolve(name).profile.to_json()
     assert {flag: values[flag] for flag in GOLDEN[name]} == GOLDEN[name]
 
 
@@ -424,8 +366,10 @@ def test_off_switches_off_what_a_layer_below_has_on() -> None:
         "scorer": "hybrid", "reranker": "some-model", "mmr_enabled": True,
         "candidate_pool_multiplier": 4, "model_guard_strict": True, "exact_match_bonus": 0.2,
     }  # fmt: skip
-    assert resolve("default", Layers(config={"default": busy})).profile.reranker == "some-model"
-    assert resolve("off", Layers(config={"default": busy})).profile == RetrievalProfile.off()
+    assert resolve_for_recall(settings_of(default=busy)).profile.reranker == "some-model"
+    assert (
+        resolve_for_recall(settings_of(default=busy), {}, "off").profile == RetrievalProfile.off()
+    )
 
 
 def load(tmp_path: Path, text: str, **environ: str) -> Settings:
@@ -455,7 +399,7 @@ def test_only_what_was_set_counts_as_configured(tmp_path: Path) -> None:
         NOCTUARY_RECALL_IMPORTANCE_PRIOR="0.2",
         NOCTUARY_RECALL_GRAPH_WEIGHT="1.0",
     )
-    found = resolve_for_recall(settings, {}, {})
+    found = resolve_for_recall(settings)
     assert {f: s for f, s in found.sources.items() if s != "built-in"} == {
         "fusion": f"config [recall] in {tmp_path / 'noctuary.toml'}",
         "importance_prior": "environment NOCTUARY_RECALL_IMPORTANCE_PRIOR",
@@ -466,110 +410,60 @@ def test_only_what_was_set_counts_as_configured(tmp_path: Path) -> None:
 
 
 def test_the_configured_profile_answers_when_none_is_named(tmp_path: Path) -> None:
-    in_code = resolve_for_recall(Settings(recall=RecallSettings(fusion="rrf")), {}, {})
+    in_code = resolve_for_recall(Settings(recall=RecallSettings(fusion="rrf")))
     assert in_code.sources["fusion"] == "config [recall]", "where it differs from the default"
     assert in_code.sources["graph_weight"] == "built-in"
-    settings = load(tmp_path, "[recall]\nprofile = 'mine'\n[profiles.mine]\ninherits = 'synapse'")
-    found = resolve_for_recall(settings, {}, {})
+    settings = load(tmp_path, "[recall]\nprofile = 'mine'\n[profiles.mine]\ndecay_floor = 0.0")
+    found = resolve_for_recall(settings)
     assert (found.requested, found.used, found.profile.decay_floor) == (None, "mine", 0.0)
-    assert resolve_for_recall(settings, {}, {}, "default").profile == RetrievalProfile()
+    assert resolve_for_recall(settings, {}, "default").profile == RetrievalProfile()
     assert configured_profile(settings).decay_floor == 0.0
 
 
 def test_a_name_flags_or_a_whole_profile() -> None:
     adopted: dict[str, Any] = {"fusion": "rrf"}
-    stored = {"mine": {"depth": 7}}
-    named = resolve_for_recall(Settings(), adopted, stored, "mine", {"rrf_k": 9})
+    settings = settings_of(mine={"depth": 7})
+    named = resolve_for_recall(settings, adopted, "mine", {"rrf_k": 9})
     assert named.profile == RetrievalProfile(fusion="rrf", depth=7, rrf_k=9)
-    flags = resolve_for_recall(Settings(), adopted, stored, {"rrf_k": 9, "depth": None})
+    flags = resolve_for_recall(settings, adopted, {"rrf_k": 9, "depth": None})
     assert flags.profile == RetrievalProfile(fusion="rrf", rrf_k=9)
     assert (flags.requested, flags.sources["rrf_k"]) == (None, "this call")
-    both = resolve_for_recall(Settings(), {}, {}, {"rrf_k": 9, "depth": 3}, {"rrf_k": 8})
+    both = resolve_for_recall(Settings(), {}, {"rrf_k": 9, "depth": 3}, {"rrf_k": 8})
     assert both.profile == RetrievalProfile(rrf_k=8, depth=3)
 
 
 def test_a_whole_profile_is_taken_as_it_is() -> None:
     mine = RetrievalProfile(depth=7)
-    found = resolve_for_recall(Settings(), {"fusion": "rrf"}, {"default": {"rrf_k": 1}}, mine)
+    found = resolve_for_recall(settings_of(default={"rrf_k": 1}), {"fusion": "rrf"}, mine)
     assert found.profile is mine
     assert (found.requested, found.used) == (None, "given")
     assert dict(found.sources) == dict.fromkeys(FIELD_NAMES, "this call")
-    changed = resolve_for_recall(Settings(), {}, {}, mine, {"explain": True})
+    changed = resolve_for_recall(Settings(), {}, mine, {"explain": True})
     assert changed.profile == RetrievalProfile(depth=7, explain=True)
 
 
 def test_faults_of_the_call_are_an_error_every_time() -> None:
     for profile in (None, "synapse", RetrievalProfile()) * 2:
         with pytest.raises(ValueError, match=r"unknown flag 'flavour'.*; depth must lie"):
-            resolve_for_recall(Settings(), {}, {}, profile, {"flavour": 1, "depth": 0})
+            resolve_for_recall(Settings(), {}, profile, {"flavour": 1, "depth": 0})
     # Equal values of another type are not taken from memory.
-    assert resolve_for_recall(Settings(), {}, {}, {"explain": True}).profile.explain
+    assert resolve_for_recall(Settings(), {}, {"explain": True}).profile.explain
     with pytest.raises(ValueError, match="explain must be bool, found 1"):
-        resolve_for_recall(Settings(), {}, {}, {"explain": 1})
+        resolve_for_recall(Settings(), {}, {"explain": 1})
 
 
-def test_the_same_question_is_answered_once_and_a_changed_one_anew() -> None:
-    def ask(settings: Settings, stored: dict[str, dict[str, Any]], name: str | None = None) -> Any:
-        return resolve_for_recall(settings, {"fusion": "rrf"}, stored, name)
+def test_the_same_question_is_answered_once_and_a_changed_one_again() -> None:
+    def ask(settings: Settings, name: str | None = None) -> ResolvedProfile:
+        return resolve_for_recall(settings, {"fusion": "rrf"}, name)
 
-    first = ask(Settings(), {"default": {"depth": 3}})
-    assert ask(Settings(), {"default": {"depth": 3}}) is first
-    assert ask(Settings(), {"default": {"depth": 4}}).profile.depth == 4
-    assert ask(Settings(recall=RecallSettings(graph_weight=0.0)), {}).profile.graph_weight == 0.0
-    profiles = Settings(profiles={"default": {"rrf_k": 2}})
-    assert ask(profiles, {}).profile.rrf_k == 2
-    assert ask(profiles, {}, "off").used == "off"
+    first = ask(settings_of(default={"depth": 3}))
+    assert ask(settings_of(default={"depth": 3})) is first
+    assert ask(settings_of(default={"depth": 4})).profile.depth == 4
+    assert ask(Settings(recall=RecallSettings(graph_weight=0.0))).profile.graph_weight == 0.0
+    assert ask(settings_of(default={"rrf_k": 2}), "off").used == "off"
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return StorePaths(tmp_path).profiles
-
-
-def test_a_store_without_the_file_says_nothing(file: Path) -> None:
-    assert file.name == "profiles.toml"
-    assert read_store_profiles(file) == ({}, ())
-    assert read_store_profiles(file / "x\0y")[0] == {}
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        *((damage, "cannot read") for damage in (
-            b"[default", b"\xff\xfe", b"\0", b"[a]\n[a]", b"a = " + b"[" * 5000, b"x" * 100)),
-        (b"#" * (MAX_FILE_BYTES + 1), "bytes"), ("fifo", "no regular file"),
-        ("directory", "no regular file"),
-    ],
-)  # fmt: skip
-def test_a_file_not_to_be_read_is_a_warning(file: Path, content: bytes | str, said: str) -> None:
-    if isinstance(content, bytes):
-        file.write_bytes(content)
-    elif content == "fifo":
-        os.mkfifo(file)  # opening it would wait for a writer
-    else:
-        file.mkdir()
-    tables, (warning,) = read_store_profiles(file)
-    assert (tables, warning.code) == ({}, "bad_profile")
-    assert str(file) in warning.message
-    assert said in warning.message
-
-
-def test_tables_come_by_name_and_what_is_no_table_is_left_out(file: Path) -> None:
-    file.write_text("depth = 3\nnames = [1]\n[default]\ndepth = 3\n[mine]\ninherits = 'off'\n")
-    tables, warnings = read_store_profiles(file)
-    assert tables == {"default": {"depth": 3}, "mine": {"inherits": "off"}}
-    assert [(w.code, w.message.split()[0]) for w in warnings] == [
-        ("bad_profile", "depth"), ("bad_profile", "names"),
-    ]  # fmt: skip
-
-
-def test_a_changed_file_is_read_again_and_an_unchanged_one_is_not(file: Path) -> None:
-    file.write_text("[a]\ndepth = 3\n")
-    first = read_store_profiles(file)
-    assert read_store_profiles(file) is first
-    replacement = file.with_name("new")
-    replacement.write_text("[a]\ndepth = 4\n")
-    replacement.replace(file)
-    assert read_store_profiles(file).tables == {"a": {"depth": 4}}
-    file.unlink()
-    assert read_store_profiles(file).tables == {}
+def test_what_a_person_set_wins_over_what_the_night_adopted() -> None:
+    settings = Settings(recall=RecallSettings(fusion="rrf"))
+    found = resolve_for_recall(settings, {"fusion": "cc", "depth": 9})
+    assert (found.profile.fusion, found.profile.depth) == ("rrf", 9)

@@ -29,10 +29,10 @@ from noctuary.core.errors import EncoderError, FingerprintMismatchError, StoreEr
 from noctuary.core.sqlite import append_rows
 from noctuary.core.types import UNDATED_US, from_micros, register_hook
 from noctuary.recall import replay as log
-from noctuary.recall.candidates import SORT_ORDERS, Scope
 from noctuary.recall.engine import Recaller
 from noctuary.recall.inputs import Inputs
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import SORT_ORDERS, Scope
 from noctuary.recall.replay import (
     REPLAY_LOG,
     RecordedInputs,

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from noctuary.recall.candidates import Positions
-from noctuary.recall.phases import Reranker, open_reranker, rerank
+from noctuary.recall.phases import rerank
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import Positions
+from noctuary.recall.rerank import Reranker, open_reranker
 from noctuary.recall.result import RecallWarning
 from tests.support.cross_encoder import MOST_MARKERS, any_query, marked_text, write_cross_encoder
 from tests.support.lookups import MemoryLookups, Stored, candidates_of, context_of, reason_of

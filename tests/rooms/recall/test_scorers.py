@@ -11,7 +11,9 @@ import pytest
 
 from noctuary.core.types import UNDATED_US
 from noctuary.recall.engine import Recaller
-from noctuary.recall.phases import (
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.reader import SnapshotReader
+from noctuary.recall.scorers import (
     AUTHORITY,
     MIXTURE,
     SCOPE_GLOBAL,
@@ -24,8 +26,6 @@ from noctuary.recall.phases import (
     score_hybrid,
     score_two_pass,
 )
-from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.reader import SnapshotReader
 from noctuary.text.tokens import tokenize
 from tests.support.lookups import DAY_US, HOUR_US, NOW_US
 from tests.support.store import memory, new_store, renumber

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from noctuary.recall import selection
 from noctuary.recall.candidates import Candidates, PhaseOutcome, PositionRef
-from noctuary.recall.engine import Search
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.search import Search
 from noctuary.recall.selection import (
     MOST_PICKS,
     consolidation,
@@ -386,3 +386,11 @@ def test_ranks_and_names_in_a_sentence() -> None:
     assert " ".join(map(ordinal, numbers)) == said
     assert quoted("wing {12}") == "'wing (12)'", "it cannot pass for a memory"
     assert quoted(None) == "(none)"
+
+
+def test_a_vector_that_is_no_number_counts_as_unlike_everything() -> None:
+    vectors = np.array([[1.0, 0.0], [np.nan, np.nan], [1.0, 0.0]], dtype=np.float32)
+    chosen = select(np.array([0.9, 0.8, 0.7]), 3, 0.5, vectors=vectors)
+    assert chosen.order.tolist() == [0, 1, 2]
+    assert np.isfinite(chosen.values).all()
+    assert chosen.similarity.tolist() == [0.0, 0.0, 1.0]

@@ -15,12 +15,16 @@ from noctuary.core.types import UNDATED_US, MemoryRecord
 from noctuary.graph.successors import Keys, confidence_of, keys_of
 from noctuary.recall import selection
 from noctuary.recall.api import recall
-from noctuary.recall.candidates import Candidates, PhaseOutcome, PositionRef, Query, Rows, Successor
-from noctuary.recall.engine import Recaller, Search
+from noctuary.recall.candidates import Candidates, PhaseOutcome, PositionRef
+from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import Query
+from noctuary.recall.ranking import rank
 from noctuary.recall.reader import SnapshotGraph
 from noctuary.recall.replay import replay
 from noctuary.recall.result import RecallResult
+from noctuary.recall.rows import Rows, Successor
+from noctuary.recall.search import Search
 from noctuary.recall.selection import find_superseded, supersede
 from tests.support.lookups import (
     DAY_US,
@@ -471,7 +475,9 @@ def test_successors_come_with_their_evidence_and_in_chains(home: Path) -> None:
         shown = None if mask is None else np.array(mask)
         query = Query("", 1, RetrievalProfile(), "test", dry_run=True)
         graph, rows = SnapshotGraph(recaller.reader), Rows(shown, shown, shown)
-        search = Search(recaller.reader, graph, query, recaller.inputs_now(), rows=rows)
+        search = Search(
+            recaller.reader, graph, query, recaller.inputs_now(), rows=rows, ranker=rank
+        )
         found = search.successors_of(np.array([0], dtype=np.int64))
         return {older: (s.newer, s.reason, s.evidence) for older, s in found.items()}
 
