@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 from noctuary.recall.api import recall

@@ -162,7 +162,7 @@ def examine(paths: StorePaths) -> list[Finding]:
     checks: dict[str, Callable[[], Finding | Iterable[Finding]]] = {
         "settings": _check_settings,
         "privacy": lambda: _check_privacy(paths),
-        "profiles": lambda: _check_profiles(paths, settings),
+        "profiles": lambda: _check_profiles(settings),
         "serving": lambda: check_serving(paths, settings, is_hooked=are_hooked(home(), here())),
         "last_verdict": lambda: _check_verdict(paths),
         "transcripts": lambda: check_transcripts(settings.transcripts.path, settings.sources),
@@ -216,10 +216,9 @@ def _source_below(paths: StorePaths) -> Path | None:
     return source if paths.root in source.parents else None
 
 
-def _check_profiles(paths: StorePaths, settings: Settings) -> Finding:
+def _check_profiles(settings: Settings) -> Finding:
     known = profiles.list_profiles(settings)
-    faults = [w.message for w in stored.warnings]
-    faults += [f"{profile.name}: {fault}" for profile in known for fault in profile.faults]
+    faults = [f"{profile.name}: {fault}" for profile in known for fault in profile.faults]
     return _warn_if("profiles", "; ".join(faults), f"{len(known)} profiles, all values in range")
 
 
