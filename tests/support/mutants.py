@@ -146,7 +146,8 @@ def main(words: list[str]) -> int:
             return 2
         with ThreadPoolExecutor(WORKERS) as pool:
             for mutant, caught in zip(chosen, pool.map(run, chosen), strict=True):
-                click.echo("caught  " if caught else "SURVIVED", mutant.file, repr(mutant.code))
+                verdict = "caught  " if caught else "SURVIVED"
+                click.echo(f"{verdict} {mutant.file} {mutant.code!r}")
                 if not caught:
                     survivors.append(mutant)
     click.echo(f"{len(chosen) - len(survivors)} of {len(chosen)} caught")

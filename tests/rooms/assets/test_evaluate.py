@@ -280,9 +280,9 @@ def test_what_was_adopted_is_served(tmp_path: Path) -> None:
     adopted = challenge("sessions_0", RetrievalProfile())
     assert served_profile(served_night(tmp_path)) == RetrievalProfile()
     assert served_profile(served_night(tmp_path), adopted).session_weight == 0.0
-    # The store's own profiles are of people, and stand above what a night found.
-    StorePaths(tmp_path).profiles.write_text("[default]\nsession_weight = 0.5\n")
-    assert served_profile(served_night(tmp_path), adopted).session_weight == 0.5
+    # What a person sets wins over what a night found.
+    own = Settings(profiles={"default": {"session_weight": 0.5}})
+    assert served_profile(served_night(tmp_path, own), adopted).session_weight == 0.5
 
 
 N = 60
