@@ -25,7 +25,6 @@ from noctuary.graph.walk import mention_span
 from noctuary.recall.candidates import Candidates, PhaseOutcome, PositionRef, name_positions
 from noctuary.recall.inputs import Inputs, guard_model
 from noctuary.recall.legs import GraphPath, Leg, importance_of, path_of
-from noctuary.recall.live import LiveRows
 from noctuary.recall.profile import RAW, RetrievalProfile
 from noctuary.recall.query import (
     Mask,
@@ -530,6 +529,8 @@ def lay_over(
 
         def encode(rows: Sequence[MemoryRecord]) -> Mapping[str, NDArray[np.float32]]:
             return inputs.live_vectors(rows, run.left_ms())
+
+        from noctuary.recall.live import LiveRows  # only where the store gained rows
 
         dim = 0 if reader.vectors is None else reader.vectors.shape[1]
         search.reader = reader.beside(LiveRows(seen.state, reader.first_live, dim, encode))

@@ -38,7 +38,6 @@ from noctuary.graph.walk import (
     subjects_of,
 )
 from noctuary.lexical.search import K1, B, idf
-from noctuary.recall.live import LiveRows, score_rows
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Facet, Mask
 from noctuary.recall.result import Calibration
@@ -48,6 +47,7 @@ from noctuary.text.tokens import document_tokens, tokenize
 if TYPE_CHECKING:
     from noctuary.embed.funnel import PrefixTier
     from noctuary.graph.successors import SupersessionIndex
+    from noctuary.recall.live import LiveRows
 
 
 ROW_COLUMNS = (
@@ -288,6 +288,8 @@ class SnapshotReader:
         """Return the BM25 score of every live row, on the scale of the snapshot's."""
         if self.live is None:
             return np.empty(0, dtype=np.float32)
+        from noctuary.recall.live import score_rows
+
         tokens = tokenize(query)
         frequencies = self.document_frequencies(sorted(set(tokens)))
         return score_rows(self.live.state, tokens, frequencies, self.count, self.mean_length)
