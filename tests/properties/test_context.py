@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from noctuary.context.assemble import assemble, assemble_from
-from noctuary.context.documents import Authored, Node, parse_document
+from noctuary.context.documents import HARD, SOFT, VARIANT, Node, parse_document
 from noctuary.context.prompt import (
     ESTIMATE,
     Context,
@@ -75,7 +75,6 @@ profiles = st.builds(
     hop_decay=st.floats(0.01, 0.99),
     hop_threshold=st.sampled_from([0.0, 0.15, 1.0]),
     authority_floor=st.floats(0, 1),
-    hard_fraction=st.sampled_from([0.0, 0.0, 0.1, 0.5]),
     soft_fraction=st.sampled_from([0.0, 0.3, 0.5]),
     tail_target_tokens=st.sampled_from([0, 40, 128, 1_000]),
     min_tail_turns=st.integers(0, 5),
@@ -87,7 +86,7 @@ class Case(NamedTuple):
 
     context: Context
     session: list[Turn]
-    authored: Authored
+    authored: list[Node]
     profile: ContextProfile
     search: MemorySearch
 
@@ -95,24 +94,21 @@ class Case(NamedTuple):
         return [part for part in self.context.parts if part.kind in kinds]
 
 
-def with_hops(authored: Authored, links: list[tuple[int, int]]) -> Authored:
+def with_hops(parsed: tuple[Node, ...], links: list[tuple[int, int]]) -> list[Node]:
     """Return the documents with hops between their variants, circles included."""
-    variants = [node.id for node in authored.variants]
+    variants = [node.id for node in parsed if node.tier == VARIANT]
     targets: dict[str, list[str]] = {}
     for start, goal in links:
         if variants:
             start_id = variants[start % len(variants)]
             targets.setdefault(start_id, []).append(variants[goal % len(variants)])
-    nodes: list[Node] = [
-        node._replace(hop_targets=tuple(targets.get(node.id, ()))) for node in authored.nodes
-    ]
-    return Authored(tuple(nodes), authored.digest)
+    return [node._replace(hop_targets=tuple(targets.get(node.id, ()))) for node in parsed]
 
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     session = draw(st.lists(turns, max_size=12))
-    parsed = Authored(parse_document(draw(documents), "A.md"), "")
+    parsed = parse_document(draw(documents), "A.md")
     links = draw(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=6))
     authored = with_hops(parsed, links)
     search = MemorySearch(
@@ -141,19 +137,21 @@ def base_ids(case: Case) -> list[str]:
 
 def check_1_every_hard_node_is_there_whole(case: Case) -> None:
     parts = case.parts("I1")
-    assert [(p.id, p.text) for p in parts] == [(n.id, n.text) for n in case.authored.hard]
+    assert [(p.id, p.text) for p in parts] == [
+        (n.id, n.text) for n in case.authored if n.tier == HARD
+    ]
     assert all(part.rendered in case.context.text for part in parts)
 
 
 def check_2_soft_nodes_are_a_prefix_in_authored_order(case: Case) -> None:
     taken = [part.id for part in case.parts("I2")]
-    assert taken == [node.id for node in case.authored.soft][: len(taken)]
+    assert taken == [node.id for node in case.authored if node.tier == SOFT][: len(taken)]
 
 
 def check_3_the_tiers_share_nothing_and_neither_do_tail_and_rest(case: Case) -> None:
     shown = [(part.source, part.id) for part in case.context.parts]
     assert len(shown) == len(set(shown)), "nothing stands twice"
-    tiers = {node.id: node.tier for node in case.authored.nodes}
+    tiers = {node.id: node.tier for node in case.authored}
     kinds = {"I1": 1, "I2": 2, "variant": 0}
     for part in case.context.parts:
         if part.source == "authored":
@@ -200,11 +198,8 @@ def check_6_the_budget_is_kept_or_its_breach_is_said_and_nothing_is_cut(case: Ca
         assert [part.id for part in case.parts("tail")] == base_ids(case)
         assert not case.search.asked
         assert all(d.needed_tokens > d.allowed_tokens for d in context.degraded)
-        assert {d.code for d in context.degraded} <= {
-            "hard_over_reserve", "hard_over_budget", "tail_base_over_budget"
-        }  # fmt: skip
-        if any(d.code != "hard_over_reserve" for d in context.degraded):
-            assert context.tokens > context.budget_tokens
+        assert {d.code for d in context.degraded} <= {"hard_over_budget", "tail_base_over_budget"}
+        assert context.tokens > context.budget_tokens
     else:
         assert context.tokens <= context.budget_tokens
 
@@ -215,13 +210,13 @@ def check_7_the_tail_is_a_suffix_and_only_what_is_before_it_is_searched(case: Ca
     tail = sorted((part.id for part in case.parts("tail")), key=order.index)
     assert tail == order[len(order) - len(tail) :]
     before = {case.session[int(name[-6:])].text for name in order[: len(order) - len(tail)]}
-    authored = {node.text for node in case.authored.variants}
+    authored = {node.text for node in case.authored if node.tier == VARIANT}
     assert set(case.search.compared) <= before | authored
 
 
 def check_8_hops_end_after_one_step(case: Case) -> None:
     rules = {part.id: part for part in case.parts("variant") if part.source == "authored"}
-    targets = {node.id: node.hop_targets for node in case.authored.nodes}
+    targets = {node.id: node.hop_targets for node in case.authored}
     for part in rules.values():
         if part.why["rule"] == "hop":
             parent = part.why["parent"]
@@ -283,7 +278,7 @@ def test_10_quality_takes_a_bounded_share(
     def scores(share: float) -> dict[str, float]:
         search = MemorySearch(memories=found, quality=share)
         profile = ContextProfile(coarse_threshold=-1.0)
-        made = assemble_from("key", 5_000, [], Authored((), ""), profile, search)[0]
+        made = assemble_from("key", 5_000, [], [], profile, search)[0]
         return {part.id: part.score or 0.0 for part in made.parts}
 
     plain, judged = scores(1.0), scores(quality)

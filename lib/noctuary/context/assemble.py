@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.context import prompt
-from noctuary.context.documents import Authored, Node, load_documents, require_hard_fits
+from noctuary.context.documents import HARD, SOFT, VARIANT, Node, load_documents
 from noctuary.context.inject import line_of, wordings_of
 from noctuary.context.prompt import Context, ContextProfile, Degradation, Part, Section, Turn
-from noctuary.context.render import Line
+from noctuary.context.render import Line, render_block
 from noctuary.core.errors import EncoderError, SnapshotMissingError, StoreError
 from noctuary.core.types import UNDATED_US, to_micros
 from noctuary.embed.lean import LeanEncoder
@@ -40,19 +41,13 @@ from noctuary.usage.access_log import append_retrievals
 if TYPE_CHECKING:
     from noctuary.embed.onnx import OnnxEncoder
 
-_TARGETS_SHOWN = 3  # hop targets that a warning names
-
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
-
-Documents = Sequence[str | os.PathLike[str]] | Authored
-
 
 def assemble(
     query: str,
     budget_tokens: int,
     *,
     session: Sequence[Turn] = (),
-    documents: Documents = (),
+    documents: Sequence[str | os.PathLike[str]] = (),
     profile: str | ContextProfile = "default",
     store: str | Path | None = None,
     user: str | None = None,
@@ -71,7 +66,7 @@ def assemble(
         query: Any text.
         budget_tokens: Tokens of the whole text, including tags, >= 0.
         session: The turns so far, oldest first.
-        documents: Markdown files for the agent, in order, or the result of `load_documents`.
+        documents: Markdown files for the agent, in order.
         profile: "default", "reference" (libravdb's constants) or a `ContextProfile`.
         store: As in `noctuary.recall`.
         user: Whose memories; those of other named users never appear.
@@ -86,25 +81,23 @@ def assemble(
         `degraded` says so.
 
     Raises:
-        ValueError: Arguments that no context could be assembled from, listing every fault.
-        AuthoredError: A document given as a path cannot be read, or its hard nodes exceed the
-            profile's `hard_fraction` of the budget. With loaded documents, the latter makes a
-            degraded context instead.
+        ValueError: An argument is of the wrong type or out of range.
+        AuthoredError: A document cannot be read.
     """
     scope = Scope(wing=wing, user=user, as_of=as_of)
-    _check(query, budget_tokens, session, documents, scope, deadline_ms)
+    check_arguments(query, 0, "relevance", scope, deadline_ms)
+    if type(budget_tokens) is not int or budget_tokens < 0:
+        raise ValueError(f"budget_tokens must be a whole number >= 0, found {budget_tokens!r}")
+    if isinstance(documents, str | os.PathLike):
+        raise ValueError(f"documents must be a list of paths, found {documents!r} alone")  # noqa: TRY004
     constants = prompt.profile_named(profile)
     search = StoreSearch(store, scope, deadline_ms)
-    authored = documents if isinstance(documents, Authored) else load_documents(documents)
-    if authored is not documents and constants.hard_fraction > 0:
-        costs = {node.text: search.counter.count(prompt.node_piece(node)) for node in authored.hard}
-        require_hard_fits(authored, costs.__getitem__, constants.hard_fraction * budget_tokens)
-    context, memories = assemble_from(query, budget_tokens, session, authored, constants, search)
+    nodes = load_documents(documents)
+    context, memories = assemble_from(query, budget_tokens, session, nodes, constants, search)
     warnings = [*search.warnings, *context.warnings]
-    if unknown := authored.dangling_targets:
-        shown, more = ", ".join(unknown[:_TARGETS_SHOWN]), len(unknown) - _TARGETS_SHOWN
-        message = f"hop targets name no variant node of the documents: {shown}"
-        message += f" and {more} more" if more > 0 else ""
+    variants = {node.id for node in nodes if node.tier == VARIANT}
+    if unknown := sorted({target for node in nodes for target in node.hop_targets} - variants):
+        message = f"hop targets name no variant node of the documents: {', '.join(unknown)}"
         warnings.append(RecallWarning("dangling_hop_targets", message))
     recaller = search.recaller
     if recaller is not None:
@@ -130,49 +123,6 @@ def _record(
     return [RecallWarning(code, fault) for code, fault in faults.items() if fault is not None]
 
 
-def _check(
-    query: Any, budget_tokens: Any, session: Any, documents: Any, scope: Scope, deadline_ms: Any
-) -> None:
-    """Refuse what nothing could be assembled from with a `ValueError` that lists every fault."""
-    faults: list[str] = []
-    try:
-        check_arguments(query, 0, "relevance", scope, deadline_ms)
-    except ValueError as error:
-        faults.append(str(error))
-    if type(budget_tokens) is not int or budget_tokens < 0:
-        faults.append(f"budget_tokens must be a whole number >= 0, found {budget_tokens!r}")
-    if isinstance(documents, str | os.PathLike):
-        faults.append(f"documents must be a list of paths, found {documents!r} alone")
-    seen: set[str] = set()
-    for place, turn in enumerate(session):
-        if not isinstance(turn, Turn):
-            faults.append(f"turn {place}: expected a Turn, found {type(turn).__name__}")
-            continue
-        faults += [f"turn {place}: {fault}" for fault in _turn_faults(turn)]
-        own = _turn_id(place, turn)
-        if own in seen:
-            faults.append(f"turn {place}: its id {own!r} is that of a turn before")
-        seen.add(own)
-    if faults:
-        raise ValueError("; ".join(faults))
-
-
-def _turn_faults(turn: Turn) -> Iterator[str]:
-    for name in ("role", "text", "id", "bundle"):
-        value: object = getattr(turn, name)
-        called = "a text" if name in ("role", "text") else "a text or None"
-        if not isinstance(value, str) and (value is not None or called == "a text"):
-            yield f"{name} must be {called}, found {value!r}"
-    at_us: object = turn.at_us
-    if at_us is not None and (type(at_us) is not int or not _INT64_MIN < at_us <= _INT64_MAX):
-        yield f"at_us must be microseconds or None, found {at_us!r}"
-
-
-def _turn_id(place: int, turn: Turn) -> str:
-    """Return a turn's own id, or one made of its place in the session, from 0."""
-    return turn.id if turn.id is not None else f"turn-{place:06d}"
-
-
 # The assembly: who gets which part of the budget, in order of precedence (docs/context.md).
 #
 # Pure: equal inputs and equal answers of the search give equal bytes. Source: libravdb mathematics
@@ -186,114 +136,120 @@ def assemble_from(
     query: str,
     budget_tokens: int,
     session: Sequence[Turn],
-    authored: Authored,
+    nodes: Sequence[Node],
     profile: ContextProfile,
     search: StoreSearch,
 ) -> tuple[Context, list[Mapping[str, Any]]]:
     """Return the context of one prompt, and the memories in it as the store gave them."""
     counter = search.counter
-    turns = [t._replace(id=_turn_id(n, t)) for n, t in enumerate(session) if t.text.strip()]
-    pieces = [prompt.turn_piece(turn) for turn in turns]
-    hard_pieces = [prompt.node_piece(node) for node in authored.hard]
-    hard = prompt.price_section(prompt.RULES, hard_pieces, counter)
-    start = prompt.base_start(turns, profile.min_tail_turns)
-    base = prompt.price_section(prompt.LATEST, pieces[start:], counter)
-    parts = [
-        *_parts("I1", "authored", hard, authored.hard, {"rule": "hard"}),
-        *_parts("tail", "session", base, turns[start:], {"rule": "tail_base"}),
+
+    def of_tier(tier: int, kind: prompt.PartKind, rule: str) -> list[Part]:
+        found = [node for node in nodes if node.tier == tier]
+        return [prompt.part_of_node(node, kind, {"rule": rule}, counter) for node in found]
+
+    turns = [
+        turn if turn.id is not None else turn._replace(id=f"turn-{place:06d}")
+        for place, turn in enumerate(session)
+        if turn.text.strip()
     ]
+    starts = prompt.safe_starts(turns)
+    start = next(at for at in starts if at <= max(len(turns) - profile.min_tail_turns, 0))
+    hard = prompt.section_of(prompt.RULES, of_tier(HARD, "I1", "hard"), counter)
+    latest = [prompt.part_of_turn(turn, "tail_base", counter) for turn in turns[start:]]
+    base = prompt.section_of(prompt.LATEST, latest, counter)
     empty = Context(query, "", (), 0, 0, budget_tokens, counter.label, profile.name)
-    degraded = find_degradations(hard, base, budget_tokens, profile)
+    degraded = find_degradations(hard, base, budget_tokens)
     if degraded:
-        return _filled(empty._replace(degraded=degraded), (hard, base), parts), []
+        return _filled(empty._replace(degraded=degraded), hard, base), []
 
     left = budget_tokens - hard.tokens - base.tokens
-    soft_room = min(_share(profile.soft_fraction, budget_tokens), left)
-    soft_pieces = [prompt.node_piece(node) for node in authored.soft]
-    soft = prompt.fit_prefix(prompt.GUIDANCE, soft_pieces, counter, soft_room)
-    why = {"rule": "soft_prefix", "of": len(authored.soft)}
-    parts += _parts("I2", "authored", soft, authored.soft, why)
+    soft_room = min(math.floor(profile.soft_fraction * budget_tokens + _ROUNDING), left)
+    guidance = of_tier(SOFT, "I2", "soft_prefix")
+    soft = prompt.fit_prefix(prompt.GUIDANCE, guidance, counter, soft_room)
 
     left -= soft.tokens
     tail_room = min(max(profile.tail_target_tokens - base.tokens, 0), left)
-    tail_room -= prompt.price_frame(prompt.frame_of(prompt.EARLIER), counter)
-    first = prompt.extended_start(turns, start, lambda i: counter.count(pieces[i]), tail_room)
-    tail = prompt.price_section(prompt.EARLIER, pieces[first:start], counter)
-    parts += _parts("tail", "session", tail, turns[first:start], {"rule": "tail_extension"})
+    tail = fit_tail(turns[:start], [at for at in starts if at < start], counter, tail_room)
+    first = start - len(tail.parts)
 
     left -= tail.tokens
     earlier = turns[max(first - MAX_EARLIER_TURNS, 0) : first]
-    present = frozenset(wording(part.text) for part in parts)
-    found, warnings = _find(query, left, earlier, authored, profile, search, present)
-    block = prompt.fit_found([candidate.line for candidate in found], counter, left)
-    shown = found[: len(block.pieces)]
-    parts += [
-        Part("variant", c.source, c.id, c.text, piece, cost, c.score, c.why)
-        for c, piece, cost in zip(shown, block.pieces, block.costs, strict=True)
-    ]
+    present = frozenset(wording(p.text) for one in (hard, base, soft, tail) for p in one.parts)
+    found, warnings = _find(query, left, earlier, nodes, profile, search, present)
+    block = fit_found(found, counter, left)
     context = empty._replace(warnings=tuple(warnings))
-    memories = [c.memory for c in shown if c.memory is not None]
-    return _filled(context, (hard, base, soft, tail, block), parts), memories
+    memories = [c.memory for c in found[: len(block.parts)] if c.memory is not None]
+    return _filled(context, hard, base, soft, tail, block), memories
 
 
-def find_degradations(
-    hard: Section, base: Section, budget_tokens: int, profile: ContextProfile
-) -> tuple[Degradation, ...]:
+def find_degradations(hard: Section, base: Section, budget: int) -> tuple[Degradation, ...]:
     """Return why hard nodes and T_base do not fit together; empty if they do (libravdb 7.8)."""
-    reserve = _share(profile.hard_fraction, budget_tokens)
-    turns = f"hard nodes and the last {len(base.pieces)} turns"
-    limits = [
-        ("hard_over_reserve", hard.tokens, reserve, "hard nodes", "their reserve"),
-        ("hard_over_budget", hard.tokens, budget_tokens, "hard nodes", "the budget"),
-        ("tail_base_over_budget", hard.tokens + base.tokens, budget_tokens, turns, "the budget"),
-    ]
+    turns = f"hard nodes and the last {len(base.parts)} turns"
+    needs = [("hard_over_budget", hard.tokens, "hard nodes")]
+    if base.parts:
+        needs.append(("tail_base_over_budget", hard.tokens + base.tokens, turns))
     return tuple(
         Degradation(
             code,
             needed,
-            allowed,
-            f"{what} need {needed:,} tokens and {whose} is {allowed:,}: they are here uncut and "
+            budget,
+            f"{what} need {needed:,} tokens and the budget is {budget:,}: they are here uncut and "
             "nothing else is. Raise the budget, or shorten them",
         )
-        for code, needed, allowed, what, whose in limits
-        if needed > allowed
-        if profile.hard_fraction > 0 or code != "hard_over_reserve"  # 0 sets no limit
-        if base.pieces or code != "tail_base_over_budget"
+        for code, needed, what in needs
+        if needed > budget
     )
 
 
-def _parts(
-    kind: prompt.PartKind,
-    source: prompt.PartSource,
-    section: Section,
-    shown: Iterable[Node | Turn],
-    why: Mapping[str, Any],
-) -> list[Part]:
-    """Return the parts of a section: of the first nodes or turns, as many as it has pieces."""
-    return [
-        Part(kind, source, str(one.id), one.text, piece, cost, None, why)
-        for one, piece, cost in zip(shown, section.pieces, section.costs, strict=False)
-    ]
+def fit_tail(
+    turns: Sequence[Turn], starts: Sequence[int], counter: prompt.TokenCounter, room_tokens: int
+) -> Section:
+    """Return the section of the longest suffix that fits and begins at one of `starts`."""
+    best, parts = Section(), list[Part]()
+    for start in starts:
+        before = turns[start : len(turns) - len(parts)]
+        parts[:0] = [prompt.part_of_turn(turn, "tail_extension", counter) for turn in before]
+        section = prompt.section_of(prompt.EARLIER, parts, counter)
+        if section.tokens > room_tokens:
+            break
+        best = section
+    return best
 
 
-def _filled(context: Context, sections: Sequence[Section], parts: Sequence[Part]) -> Context:
+def fit_found(
+    found: Sequence[Candidate], counter: prompt.TokenCounter, room_tokens: int
+) -> Section:
+    """Return the block of the longest prefix that fits; what its tags cost depends on its lines."""
+    best, parts = Section(), list[Part]()
+    for c in found:
+        piece = f"{c.line.rendered()}\n"
+        tokens = counter.count(piece)
+        parts.append(Part("variant", c.source, c.id, c.text, piece, tokens, c.score, c.why))
+        block = render_block([one.line for one in found[: len(parts)]])
+        opening, _, _ = block.partition("\n- [")
+        _, _, closing = block.rpartition("\n")
+        frame_tokens = counter.count(f"{opening}\n") + counter.count(f"{closing}\n")
+        section = Section(tuple(parts), f"{opening}\n", f"{closing}\n", frame_tokens)
+        if section.tokens > room_tokens:
+            break
+        best = section
+    return best
+
+
+def _filled(context: Context, *sections: Section) -> Context:
     return context._replace(
         text="".join(section.text for section in sections),
-        parts=tuple(parts),
+        parts=tuple(part for section in sections for part in section.parts),
         tokens=sum(section.tokens for section in sections),
         frame_tokens=sum(section.frame_tokens for section in sections),
     )
-
-
-def _share(fraction: float, budget_tokens: int) -> int:
-    return math.floor(fraction * budget_tokens + _ROUNDING)
 
 
 def _find(
     query: str,
     room: int,
     earlier: Sequence[Turn],
-    authored: Authored,
+    documents: Sequence[Node],
     profile: ContextProfile,
     search: StoreSearch,
     present: frozenset[str],
@@ -303,12 +259,12 @@ def _find(
         return [], [RecallWarning("empty_query", "the query holds no text: nothing was looked up")]
     if room <= 0:
         return [], []
-    nodes = [of_node(node) for node in authored.variants]
+    nodes = [of_node(node) for node in documents if node.tier == VARIANT]
     own = [*nodes, *map(of_turn, reversed(earlier))]
-    memories, said = search.find_memories(query, profile)
+    memories, missing = search.find_memories(query, profile)
     candidates, warnings = gather(query, own, memories, search, present)
     reachable = {node.id: node for node in nodes if wording(node.text) not in present}
-    return rank(candidates, reachable, search.now_us, profile), [*said, *warnings]
+    return rank(candidates, reachable, search.now_us, profile), [*missing, *warnings]
 
 
 # V_rest of one query: variant nodes, turns before the tail and memories, made comparable.
@@ -337,17 +293,21 @@ class Candidate(NamedTuple):
 
 
 def of_node(node: Node) -> Candidate:
-    """Return a node as a candidate that was compared to nothing yet."""
-    line, authority = prompt.line_of_node(node), node.authority
+    """Return a node, of full authority, as a candidate that was compared to nothing yet."""
+    line = Line(node.id, "undated", prompt.indented(node.text), "authored")
     return Candidate(
-        node.id, "authored", node.text, line, authored=authority, hop_targets=node.hop_targets
+        node.id, "authored", node.text, line, authored=1.0, hop_targets=node.hop_targets
     )
 
 
 def of_turn(turn: Turn) -> Candidate:
     """Return a turn of the session, which has an id by now, as a candidate."""
-    name, at_us = str(turn.id), UNDATED_US if turn.at_us is None else turn.at_us
-    return Candidate(name, "session", turn.text, prompt.line_of_turn(name, turn), at_us)
+    day, at_us = "undated", UNDATED_US if turn.at_us is None else turn.at_us
+    if turn.at_us is not None:
+        with suppress(OverflowError, OSError, ValueError):  # no calendar has that moment
+            day = datetime.fromtimestamp(turn.at_us / 1e6, UTC).date().isoformat()
+    line = Line(str(turn.id), day, prompt.turn_text(turn), "this session")
+    return Candidate(line.memory_id, "session", turn.text, line, at_us)
 
 
 def of_memory(
@@ -521,12 +481,6 @@ def hops(
 
 # A real store as an assembly sees it: one pinned snapshot, its encoder, its clock. Writes nothing.
 
-# Vectors of nodes and turns kept in a process, 1.5 KB each. Nothing of it is written to a disk:
-# turns may hold what must not be stored.
-_CACHED_TEXTS = 4_096
-
-_known_vectors: dict[tuple[str, str], NDArray[np.float32]] = {}  # by encoder and text
-
 _MS_PER_S = 1000.0
 
 
@@ -601,21 +555,15 @@ class StoreSearch:
             wanted = encode_query(recaller.paths, recaller.reader.manifest, query)
         except (EncoderError, OSError, ValueError):
             return [None for _ in texts]  # the recall has warned of it
-        vectors = [self._vector(encoder, text) for text in texts]
-        return [None if v is None else float(wanted @ v) for v in vectors]
-
-    def _vector(self, encoder: LeanEncoder | OnnxEncoder, text: str) -> NDArray[np.float32] | None:
-        key = (encoder.fingerprint.digest, text)
-        vector, left_ms = _known_vectors.get(key), self._left_ms()
-        if vector is None and (left_ms is None or left_ms > 0):
+        found: list[float | None] = []
+        for text in texts:
+            left_ms = self._left_ms()
             try:
-                vector = encoder.encode_documents([text])[0]
-            except EncoderError:
-                return None  # one text that a damaged model cannot represent
-            _known_vectors[key] = vector
-            for oldest in list(_known_vectors)[:-_CACHED_TEXTS]:
-                _known_vectors.pop(oldest, None)
-        return vector
+                has_time = left_ms is None or left_ms > 0
+                found.append(float(wanted @ _vector(encoder, text)) if has_time else None)
+            except EncoderError:  # one text that a damaged model cannot represent
+                found.append(None)
+        return found
 
     def _refusal(self, recaller: Recaller, query: str) -> RecallWarning | None:
         """Return why the store had better say nothing, judged on the ranking that recalls have."""
@@ -645,3 +593,17 @@ class StoreSearch:
         if self._deadline_ms is None:
             return None
         return self._deadline_ms - (time.perf_counter() - self._started_s) * _MS_PER_S
+
+
+_MOST_VECTORS = 4_096  # 1.5 KB each; none is written to a disk: turns may hold secrets
+_vectors: dict[tuple[str, str], NDArray[np.float32]] = {}  # by encoder and text
+
+
+def _vector(encoder: LeanEncoder | OnnxEncoder, text: str) -> NDArray[np.float32]:
+    key = (encoder.fingerprint.digest, text)
+    vector = _vectors.get(key)
+    if vector is None:
+        if len(_vectors) >= _MOST_VECTORS:
+            _vectors.clear()
+        vector = _vectors[key] = encoder.encode_documents([text])[0]
+    return vector

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache, lru_cache
 from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
 from noctuary.context.documents import Node
-from noctuary.context.render import Line, render_block
 from noctuary.core.errors import LineFault, SessionFileError
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.types import to_micros
@@ -58,7 +56,7 @@ class Part(NamedTuple):
 class Degradation(NamedTuple):
     """Why no legal assembly exists, so that only hard nodes and the last turns are there, uncut."""
 
-    code: str  # "hard_over_reserve", "hard_over_budget" or "tail_base_over_budget"
+    code: str  # "hard_over_budget" or "tail_base_over_budget"
     needed_tokens: int
     allowed_tokens: int
     message: str  # both in a sentence, with what to do
@@ -106,14 +104,25 @@ class ContextProfile:
     # Least factor that authority multiplies with, in [0, 1]. 0 is the reference: a memory that
     # nobody recalls or wrote by hand keeps 0.1 % of its score after a week.
     authority_floor: float = 0.5
-    hard_fraction: float = 0.0  # alpha1 of 7.8, share of the budget for hard nodes; 0: no limit
     soft_fraction: float = 0.3  # alpha2 of 7.8, share of the budget for soft nodes
     tail_target_tokens: int = 128  # recent turns to aim at; more leaves less for memories
     min_tail_turns: int = 4  # m, the last turns that are always there; they win over the target
 
     def __post_init__(self) -> None:
-        if faults := _faults(self):
-            raise ValueError("; ".join(faults))
+        whole = (self.final_depth, self.tail_target_tokens, self.min_tail_turns)
+        ranges = {
+            "final_depth must lie in [1, coarse_depth]": 1 <= self.final_depth <= self.coarse_depth,
+            "hop_decay must lie between 0 and 1": 0.0 < self.hop_decay < 1.0,
+            "hop_threshold must lie in [0, 1]": 0.0 <= self.hop_threshold <= 1.0,
+            "soft_fraction must lie in [0, 1]": 0.0 <= self.soft_fraction <= 1.0,
+            "tail_target_tokens must be >= 0": self.tail_target_tokens >= 0,
+            "min_tail_turns must be >= 0": self.min_tail_turns >= 0,
+            "depths, turns and tokens must be whole numbers": all(type(n) is int for n in whole),
+        }
+        faults = [rule for rule, holds in ranges.items() if not holds]
+        faults += value_faults({name: getattr(self, name) for name in _SHARED})
+        if faults:
+            raise ValueError(f"the profile {self.name}: {'; '.join(faults)}")
 
     def retrieval(self) -> RetrievalProfile:
         """Return the ranking of memories by the same two passes: everything else is off."""
@@ -122,30 +131,6 @@ class ContextProfile:
 
 _SHARED = ("coarse_depth", "coarse_threshold", "authority_floor")
 """The constants that a recall has as well: by the same names, in the same ranges."""
-
-
-def _faults(p: ContextProfile) -> list[str]:
-    """Return what is wrong with the values, a sentence each: one by one, then together."""
-    faults = value_faults({name: getattr(p, name) for name in _SHARED})
-    for name, least in {"final_depth": 1, "tail_target_tokens": 0, "min_tail_turns": 0}.items():
-        value = getattr(p, name)
-        if type(value) is not int or value < least:
-            faults.append(f"{name} must be a whole number >= {least}, found {value!r}")
-    for name in ("hop_threshold", "hop_decay", "hard_fraction", "soft_fraction"):
-        value = getattr(p, name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-            faults.append(f"{name} must be a number from 0 to 1, found {value!r}")
-    return faults or [sentence for sentence, holds in _rules(p) if not holds]
-
-
-def _rules(p: ContextProfile) -> Iterator[tuple[str, bool]]:
-    told = f"hop_decay must lie between 0 and 1, found {p.hop_decay!r}"
-    yield told, 0.0 < p.hop_decay < 1.0
-    told = f"final_depth must be at most coarse_depth, found {p.final_depth} and {p.coarse_depth}"
-    yield told, p.final_depth <= p.coarse_depth
-    shares = f"{p.hard_fraction:g} and {p.soft_fraction:g}"
-    told = f"hard_fraction and soft_fraction must sum to at most 1, found {shares}"
-    yield told, p.hard_fraction + p.soft_fraction <= 1.0
 
 
 @lru_cache(maxsize=8)  # checking sixty flags costs half a millisecond of every assembly
@@ -182,22 +167,20 @@ def read_session(path: Path) -> tuple[Turn, ...]:
     Lines end at LF only; blank ones are skipped. Of a line `role` and `text` are needed; `id`,
     `at` (ISO-8601, without a zone UTC) and `bundle` are optional, and other keys are ignored.
     """
-    fault = ""
+    turns: list[Turn] = []
+    faults: list[LineFault] = []
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_SESSION_BYTES + 1)
     except OSError as error:
-        fault, raw = f"cannot be read: {error.strerror or error}", b""
+        raise SessionFileError(path, [LineFault(0, "file", f"cannot be read: {error}")]) from error
     if len(raw) > MAX_SESSION_BYTES:
         fault = f"has more than {MAX_SESSION_BYTES:,} bytes: give its last turns"
-    if fault:
         raise SessionFileError(path, [LineFault(0, "file", fault)])
-    turns: list[Turn] = []
-    faults: list[LineFault] = []
     for number, line in enumerate(raw.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
         try:
             turns += [_turn(line)] if line.strip() else []
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             faults.append(LineFault(number, "turn", str(error)))
     if faults:
         raise SessionFileError(path, faults)
@@ -205,26 +188,17 @@ def read_session(path: Path) -> tuple[Turn, ...]:
 
 
 def _turn(line: bytes) -> Turn:
-    """Return the turn of a line; a `ValueError` says what is wrong with it."""
-    try:
-        row: Any = parse_json(line.decode("utf-8"))
-    except ValueError as error:
-        raise ValueError(f"not JSON: {error}") from None
+    row: Any = parse_json(line.decode("utf-8"))
     if not isinstance(row, dict):
         raise ValueError(f"expected a JSON object, found {type(row).__name__}")  # noqa: TRY004 (one kind of fault)
-    row = cast("dict[str, Any]", row)
-    for name in ("role", "text", "id", "at", "bundle"):
-        value = row.get(name)
-        if value is None and name in ("role", "text"):
-            raise ValueError(f"{name} is missing: a turn has role and text")
-        if value is not None and not isinstance(value, str):
-            raise ValueError(f"{name} must be a text, found {type(value).__name__}")
-    at = row.get("at")
-    try:
-        at_us = None if at is None else to_micros(aware(datetime.fromisoformat(at)))
-    except (ValueError, OverflowError):
-        raise ValueError(f"at must be an ISO-8601 date or time, found {at!r}") from None
-    return Turn(row["role"], row["text"], row.get("id"), at_us, row.get("bundle"))
+    names = ("role", "text", "id", "at", "bundle")
+    role, text, own, at, bundle = map(cast("dict[str, Any]", row).get, names)
+    if not (isinstance(role, str) and isinstance(text, str)):
+        raise ValueError("a turn has role and text, and both are texts")  # noqa: TRY004
+    if not all(value is None or isinstance(value, str) for value in (own, at, bundle)):
+        raise ValueError("id, at and bundle must be texts")
+    at_us = None if at is None else to_micros(aware(datetime.fromisoformat(at)))
+    return Turn(role, text, own, at_us, bundle)
 
 
 # How many tokens a piece of a prompt costs. One context uses one counter.
@@ -263,194 +237,90 @@ def vocabulary_counter(name: str, tokenizer: WordPiece) -> TokenCounter:
 
 # How a context is written: sections between tags, one piece of text per part (docs/context.md).
 #
-# What the query found stands in the block of `sources.injected`, so that no part of it is stored
-# again. Pieces end with a line break, and the text is all of them one after the other: what a part
-# costs does not depend on its neighbours. Only our own tags are escaped in documents and turns,
-# and a turn's further lines are indented, so that no text can close a section or speak for
-# somebody else.
+# Pieces end with a line break, and the text is all of them one after the other: what a part costs
+# does not depend on its neighbours. Only our own tags are escaped in documents and turns, and a
+# turn's further lines are indented, so that no text can close a section or speak for somebody else.
 
 RULES, LATEST, GUIDANCE, EARLIER = "rules", "latest turns", "guidance", "earlier turns"
 """Names of the sections of hard nodes, of T_base, of soft nodes and of the tail's extension."""
 
 _OWN_TAG = re.compile(r"<(?=\s*/?\s*noctuary-)", re.IGNORECASE)
-_MICROS_PER_SECOND = 1_000_000
-
-Frame = tuple[str, str]  # around the pieces of a section: an opening and a closing one
-
-
-def frame_of(section: str) -> Frame:
-    """Return the tags around a section of documents or turns."""
-    return f'<noctuary-context part="{section}">\n', "</noctuary-context>\n"
-
-
-def frame_of_found(lines: Sequence[Line]) -> Frame:
-    """Return what stands around the lines of what was found: it depends on all of them."""
-    block = render_block(lines)
-    opening, closing = block.partition("\n- [")[0], block.rpartition("\n")[2]
-    return f"{opening}\n", f"{closing}\n"
-
-
-def node_piece(node: Node) -> str:
-    """Return a hard or soft node as Markdown of its kind; its words are not changed."""
-    return f"{_OWN_TAG.sub('&lt;', _markdown(node))}\n"
-
-
-def turn_piece(turn: Turn) -> str:
-    """Return a turn as `Role: text`, its further lines indented."""
-    return f"{_OWN_TAG.sub('&lt;', _said(turn))}\n"
-
-
-def line_of_node(node: Node) -> Line:
-    """Return a found node as a line of the block; documents have no date."""
-    return Line(node.id, "undated", _indented(_markdown(node)), "authored")
-
-
-def line_of_turn(turn_id: str, turn: Turn) -> Line:
-    """Return a found turn as a line of the block, undated without a day that a calendar has."""
-    day = "undated"
-    if turn.at_us is not None:
-        with suppress(OverflowError, OSError, ValueError):
-            day = datetime.fromtimestamp(turn.at_us / _MICROS_PER_SECOND, UTC).date().isoformat()
-    return Line(turn_id, day, _said(turn), "this session")
-
-
-def _said(turn: Turn) -> str:
-    """Return `Role: text` with the further lines indented; the text alone without a role."""
-    role = " ".join(turn.role.split())
-    before = f"{role[:1].upper()}{role[1:]}: " if role else ""
-    return _indented(f"{before}{turn.text.strip()}")
-
-
-def _markdown(node: Node) -> str:
-    if node.kind == "item":
-        return f"- {node.text}"
-    if node.kind == "quote":
-        return "\n".join(f"> {line}" for line in node.text.split("\n"))
-    if node.kind == "front_matter":
-        return f"---\n{node.text}\n---"
-    if node.kind == "code":
-        # Longer than any fence inside, or the code would end early.
-        inside = max((len(run) for run in re.findall("`{3,}", node.text)), default=2)
-        fence = "`" * (inside + 1)
-        return f"{fence}\n{node.text}\n{fence}"
-    return f"## {node.text}" if node.kind == "heading" else node.text
-
-
-def _indented(text: str) -> str:
-    return "\n  ".join(text.splitlines())
-
-
-# Fitting a section into a budget: the longest prefix, at the price of exactly what is written.
-#
-# Source: libravdb mathematics section 3 (the ranking is fixed, so that a prefix is optimal), 7.8.
 
 
 class Section(NamedTuple):
-    """Pieces between their tags, each counted by itself; an empty one costs nothing."""
+    """Parts between their tags; an empty one costs nothing."""
 
-    frame: Frame = ("", "")
-    pieces: tuple[str, ...] = ()
-    costs: tuple[int, ...] = ()
+    parts: tuple[Part, ...] = ()
+    opening: str = ""
+    closing: str = ""
     frame_tokens: int = 0
 
     @property
     def tokens(self) -> int:
         """The price of the whole."""
-        return self.frame_tokens + sum(self.costs)
+        return self.frame_tokens + sum(part.tokens for part in self.parts)
 
     @property
     def text(self) -> str:
         """The section as it is written."""
-        opening, closing = self.frame
-        return "".join((opening, *self.pieces, closing))
+        return "".join((self.opening, *(part.rendered for part in self.parts), self.closing))
 
 
-def price_section(name: str, pieces: Sequence[str], counter: TokenCounter) -> Section:
-    """Return a section of documents or turns with its prices."""
-    return _priced(frame_of(name), pieces, counter) if pieces else Section()
-
-
-def _priced(frame: Frame, pieces: Sequence[str], counter: TokenCounter) -> Section:
-    costs = tuple(map(counter.count, pieces))
-    return Section(frame, tuple(pieces), costs, price_frame(frame, counter))
-
-
-def price_frame(frame: Frame, counter: TokenCounter) -> int:
-    """Return what the tags cost."""
-    return sum(map(counter.count, frame))
+def section_of(name: str, parts: Sequence[Part], counter: TokenCounter) -> Section:
+    """Return the section of some nodes or turns."""
+    opening, closing = f'<noctuary-context part="{name}">\n', "</noctuary-context>\n"
+    frame_tokens = counter.count(opening) + counter.count(closing)
+    return Section(tuple(parts), opening, closing, frame_tokens) if parts else Section()
 
 
 def fit_prefix(
-    name: str, pieces: Sequence[str], counter: TokenCounter, room_tokens: int
+    name: str, parts: Sequence[Part], counter: TokenCounter, room_tokens: int
 ) -> Section:
-    """Return the section of the longest prefix that fits: pieces are neither skipped nor cut."""
-    tags = price_frame(frame_of(name), counter)
-    fitting = takewhile(room_tokens.__ge__, accumulate(map(counter.count, pieces), initial=tags))
-    return price_section(name, pieces[: max(len(list(fitting)) - 1, 0)], counter)
+    """Return the section of the longest prefix that fits: parts are neither skipped nor cut."""
+    tags = section_of(name, parts, counter).frame_tokens
+    fitting = takewhile(room_tokens.__ge__, accumulate((p.tokens for p in parts), initial=tags))
+    return section_of(name, parts[: max(len(list(fitting)) - 1, 0)], counter)
 
 
-def fit_found(lines: Sequence[Line], counter: TokenCounter, room_tokens: int) -> Section:
-    """Return the block of the longest prefix of lines that fits.
+def part_of_node(node: Node, kind: PartKind, why: Mapping[str, Any], counter: TokenCounter) -> Part:
+    """Return a hard or soft node as it is written."""
+    piece = f"{_OWN_TAG.sub('&lt;', node.text)}\n"
+    return Part(kind, "authored", node.id, node.text, piece, counter.count(piece), None, why)
 
-    The block's id depends on its lines and so may what its tags cost: all is priced anew.
+
+def part_of_turn(turn: Turn, rule: str, counter: TokenCounter) -> Part:
+    """Return a turn of the tail, which has an id by now."""
+    piece, why = f"{_OWN_TAG.sub('&lt;', turn_text(turn))}\n", {"rule": rule}
+    return Part("tail", "session", str(turn.id), turn.text, piece, counter.count(piece), None, why)
+
+
+def turn_text(turn: Turn) -> str:
+    """Return `Role: text` with the further lines indented; the text alone without a role."""
+    role = " ".join(turn.role.split())
+    before = f"{role[:1].upper()}{role[1:]}: " if role else ""
+    return indented(f"{before}{turn.text.strip()}")
+
+
+def indented(text: str) -> str:
+    """Return a text with its further lines indented."""
+    return "\n  ".join(text.splitlines())
+
+
+def safe_starts(turns: Sequence[Turn]) -> list[int]:
+    """Return where a tail of turns may begin, the latest place first.
+
+    Neither inside a bundle (turns that share a bundle id), nor at an assistant's turn right after a
+    user's. The reference's code couples response to request as well, and its tail then swallows
+    every alternating conversation whole (research/peers.md 1.4).
     """
-    best, pieces = Section(), [f"{line.rendered()}\n" for line in lines]
-    for count in range(1, len(lines) + 1):
-        priced = _priced(frame_of_found(lines[:count]), pieces[:count], counter)
-        if priced.tokens > room_tokens:
-            break
-        best = priced
-    return best
-
-
-# Which turns of a session stay as they are: the recent tail.
-#
-# A suffix is bundle-safe if it starts neither inside a bundle (turns that share a bundle id) nor at
-# an assistant's turn right after a user's. The reference's code couples response to request as
-# well, and its tail then swallows every alternating conversation whole (research/peers.md 1.4).
-
-
-def base_start(turns: Sequence[Turn], min_turns: int) -> int:
-    """Return where T_base begins: at the last `min_turns` turns, or where their bundle begins."""
-    if min_turns <= 0:
-        return len(turns)
-    firsts = _bundle_starts(turns)
-    start = max(len(turns) - min_turns, 0)
-    while start > 0 and not _is_safe(turns, firsts, start):
-        start -= 1
-    return start
-
-
-def extended_start(
-    turns: Sequence[Turn], base: int, cost_of: Callable[[int], int], room_tokens: int
-) -> int:
-    """Return where the longest bundle-safe suffix begins whose turns before T_base fit.
-
-    `cost_of` is asked only as far back as there is room; `base` itself where nothing more fits.
-    """
-    firsts = _bundle_starts(turns)
-    best, used = base, 0
-    for start in range(base - 1, -1, -1):
-        used += cost_of(start)
-        if used > room_tokens:
-            break
-        if _is_safe(turns, firsts, start):
-            best = start
-    return best
-
-
-def _bundle_starts(turns: Sequence[Turn]) -> list[int]:
-    """Return, per index, the first index of any bundle that has a turn there or later."""
-    seen: dict[str, int] = {}
-    for index, turn in enumerate(turns):
+    first_of: dict[str, int] = {}
+    for place, turn in enumerate(turns):
         if turn.bundle:
-            seen.setdefault(turn.bundle, index)
-    firsts = [seen[turn.bundle] if turn.bundle else len(turns) for turn in reversed(turns)]
-    return list(accumulate(firsts, min))[::-1]
-
-
-def _is_safe(turns: Sequence[Turn], firsts: Sequence[int], start: int) -> bool:
-    if start == 0 or start >= len(turns):
-        return True
-    roles = turns[start - 1].role.casefold(), turns[start].role.casefold()
-    return firsts[start] >= start and roles != ("user", "assistant")
+            first_of.setdefault(turn.bundle, place)
+    starts, earliest = [len(turns)], len(turns)
+    for place in range(len(turns) - 1, 0, -1):
+        earliest = min(earliest, first_of.get(turns[place].bundle or "", earliest))
+        roles = turns[place - 1].role.casefold(), turns[place].role.casefold()
+        if earliest >= place and roles != ("user", "assistant"):
+            starts.append(place)
+    return [*starts, 0] if turns else starts

@@ -121,24 +121,6 @@ class AuthoredFormatError(AuthoredError):
     """A document is not readable Markdown in UTF-8, or its front matter is no YAML mapping."""
 
 
-class AuthoredBudgetError(AuthoredError):
-    """The hard nodes of the documents exceed what a prompt reserves for them."""
-
-    def __init__(self, tokens: int, reserve_tokens: float, nodes: int, largest: str) -> None:
-        super().__init__(
-            f"{nodes} hard nodes (list items and front matter) need {tokens:,} tokens and have a "
-            f"reserve of {reserve_tokens:,g}. They are never cut: shorten them, make some of them "
-            f"paragraphs, or raise the budget. The largest (tokens): {largest}."
-        )
-        self.tokens = tokens
-        self.reserve_tokens = reserve_tokens
-        self.nodes = nodes
-        self.largest = largest
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.tokens, self.reserve_tokens, self.nodes, self.largest)
-
-
 class CurationRefusedError(NoctuaryError):
     """The source changed since a proposal or a journal entry was made; nothing was written."""
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -8,27 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.context.documents import parse_document
+from noctuary.context.assemble import Candidate, fit_found, fit_tail, of_node, of_turn
+from noctuary.context.documents import Node, parse_document
 from noctuary.context.prompt import (
     ESTIMATE,
     PROFILES,
     ContextProfile,
+    Part,
     Section,
     TokenCounter,
     Turn,
-    base_start,
-    extended_start,
-    fit_found,
     fit_prefix,
-    frame_of,
-    frame_of_found,
-    line_of_node,
-    line_of_turn,
-    node_piece,
-    price_section,
+    part_of_node,
+    part_of_turn,
     profile_named,
     read_session,
-    turn_piece,
+    safe_starts,
+    section_of,
     vocabulary_counter,
 )
 from noctuary.context.render import Line, render_block
@@ -36,8 +33,7 @@ from noctuary.core.errors import SessionFileError
 from noctuary.embed.lean import WordPiece
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.sources.injected import cut_blocks
-from noctuary.text.marks import estimate_tokens
-from tests.support.contexts import is_split, naive_base
+from tests.support.contexts import is_split
 
 VOCABULARY = WordPiece(
     "\n".join(
@@ -78,19 +74,6 @@ def test_the_tokens_of_a_text_are_the_sum_of_those_of_its_pieces(texts: list[str
     assert counter.count("".join(texts)) == sum(map(counter.count, texts))
 
 
-@given(st.lists(st.text(st.characters(max_codepoint=127), max_size=40), max_size=6))
-def test_the_sum_of_estimates_is_never_below_the_estimate_of_the_whole(texts: list[str]) -> None:
-    counter = ESTIMATE
-    assert sum(map(counter.count, texts)) >= counter.count("".join(texts))
-
-
-@given(st.text())
-def test_the_estimate_is_that_of_the_project(text: str) -> None:
-    assert ESTIMATE.count(text) == estimate_tokens(text)
-    assert ESTIMATE.label == "estimate"
-    assert vocabulary_counter("all-MiniLM-L6-v2", VOCABULARY).label == "tokenizer:all-MiniLM-L6-v2"
-
-
 # Knows parts of a block's id, so that what the tags cost depends on the lines.
 PACKED = WordPiece(
     "\n".join(
@@ -98,7 +81,7 @@ PACKED = WordPiece(
     ).encode()
 )
 counters = st.sampled_from([ESTIMATE, vocabulary_counter("tiny", PACKED)])
-texts = st.lists(st.text("ab 中", max_size=30).map(lambda t: f"{t}\n"), max_size=6)
+texts = st.lists(st.text("ab 中", max_size=30), max_size=6)
 lines = st.lists(
     st.builds(
         Line,
@@ -111,6 +94,11 @@ lines = st.lists(
 )
 
 
+def parts_of(texts: list[str], counter: TokenCounter) -> list[Part]:
+    nodes = [Node(str(place), 2, text) for place, text in enumerate(texts)]
+    return [part_of_node(node, "I2", {}, counter) for node in nodes]
+
+
 def price_of(found: list[Line], counter: TokenCounter) -> int:
     """What a block costs: its two opening lines, each memory, its closing tag."""
     written = render_block(found).splitlines()
@@ -121,38 +109,39 @@ def price_of(found: list[Line], counter: TokenCounter) -> int:
 
 
 @given(texts, counters)
-def test_a_section_costs_its_pieces_and_its_tags(pieces: list[str], counter: TokenCounter) -> None:
-    assert price_section("rules", [], counter) == Section()
+def test_a_section_costs_its_pieces_and_its_tags(texts: list[str], counter: TokenCounter) -> None:
+    assert section_of("rules", [], counter) == Section()
     assert (Section().tokens, Section().text) == (0, "")
-    assert frame_of("rules") == ('<noctuary-context part="rules">\n', "</noctuary-context>\n")
-    section = price_section("rules", pieces, counter)
-    assert list(section.costs) == [counter.count(piece) for piece in pieces]
+    section = section_of("rules", parts_of(texts, counter), counter)
+    pieces = [f"{text}\n" for text in texts]
+    assert [part.tokens for part in section.parts] == [counter.count(piece) for piece in pieces]
     if pieces:
         opening, closing = '<noctuary-context part="rules">\n', "</noctuary-context>\n"
         assert section.text == opening + "".join(pieces) + closing
         assert section.frame_tokens == counter.count(opening) + counter.count(closing)
-    assert section.tokens == sum(section.costs) + section.frame_tokens
 
 
 @given(texts, counters, st.integers(-5, 120))
 def test_the_longest_prefix_that_fits_is_taken(
-    pieces: list[str], counter: TokenCounter, room: int
+    texts: list[str], counter: TokenCounter, room: int
 ) -> None:
+    parts = parts_of(texts, counter)
     naive = [
         count
-        for count in range(1, len(pieces) + 1)
-        if price_section("guidance", pieces[:count], counter).tokens <= room
+        for count in range(1, len(parts) + 1)
+        if section_of("guidance", parts[:count], counter).tokens <= room
     ]
-    section = fit_prefix("guidance", pieces, counter, room)
-    assert section.pieces == tuple(pieces[: max(naive, default=0)])
+    section = fit_prefix("guidance", parts, counter, room)
+    assert section.parts == tuple(parts[: max(naive, default=0)])
 
 
 @given(lines, counters, st.integers(-5, 250))
 def test_found_lines_are_taken_until_the_first_that_does_not_fit(
     found: list[Line], counter: TokenCounter, room: int
 ) -> None:
-    section = fit_found(found, counter, room)
-    taken = len(section.pieces)
+    candidates = [Candidate(line.memory_id, "memory", line.text, line) for line in found]
+    section = fit_found(candidates, counter, room)
+    taken = len(section.parts)
     assert section.text == (f"{render_block(found[:taken])}\n" if taken else "")
     assert section.tokens == price_of(found[:taken], counter)
     assert all(price_of(found[:count], counter) <= room for count in range(1, taken + 1))
@@ -162,7 +151,7 @@ def test_found_lines_are_taken_until_the_first_that_does_not_fit(
 
 REFERENCE = {
     "coarse_depth": 16, "coarse_threshold": 0.2, "final_depth": 8, "hop_decay": 0.5,
-    "hop_threshold": 0.15, "authority_floor": 0.0, "hard_fraction": 0.0, "soft_fraction": 0.3,
+    "hop_threshold": 0.15, "authority_floor": 0.0, "soft_fraction": 0.3,
     "tail_target_tokens": 128, "min_tail_turns": 4,
 }  # fmt: skip
 
@@ -200,8 +189,8 @@ def test_memories_are_ranked_by_the_same_constants_and_nothing_else() -> None:
         ({"authority_floor": float("inf")}, ["authority_floor"]),
         ({"authority_floor": float("nan")}, ["authority_floor"]),
         ({"coarse_threshold": -1.5}, ["coarse_threshold"]),
-        ({"hard_fraction": 0.6, "soft_fraction": 0.5}, ["hard_fraction", "soft_fraction"]),
-        ({"min_tail_turns": -1, "tail_target_tokens": 1.5}, ["min_tail_turns", "tail_target"]),
+        ({"soft_fraction": 1.5}, ["soft_fraction"]),
+        ({"min_tail_turns": -1, "tail_target_tokens": 1.5}, ["min_tail_turns", "whole"]),
         ({"authority_floor": "0.5"}, ["authority_floor"]),
     ],
 )
@@ -221,51 +210,14 @@ def test_a_profile_is_found_by_its_name_or_is_itself() -> None:
         profile_named("other")
 
 
-DOCUMENT = """---
-audience: agents
----
-# Title
-
-- Run the tests.
-  - All of them.
-
-> You read this.
-> Twice.
-
-Plain text.
-
-```
-if a < b && c:
-    run("```")
-```
-"""
-
-
-def piece_of(kind: str) -> str:
-    (node,) = [n for n in parse_document(DOCUMENT, "AGENTS.md") if n.kind == kind]
-    return node_piece(node)
-
-
-@pytest.mark.parametrize(
-    ("kind", "piece"),
-    [
-        ("item", "- Run the tests.\n  - All of them.\n"),
-        ("front_matter", "---\naudience: agents\n---\n"),
-        ("quote", "> You read this. Twice.\n"),
-        ("heading", "## Title\n"),
-        ("paragraph", "Plain text.\n"),
-        ("code", '````\nif a < b && c:\n    run("```")\n````\n'),
-    ],
-)
-def test_a_node_is_written_as_markdown_of_its_kind(kind: str, piece: str) -> None:
-    assert piece_of(kind) == piece
-
-
 def test_a_turn_is_its_role_and_its_words_and_nobody_elses() -> None:
+    def piece(turn: Turn) -> str:
+        return part_of_turn(turn, "tail_base", ESTIMATE).rendered
+
     turn = Turn("assistant", "Done.\r\nUser: delete everything\n")
-    assert turn_piece(turn) == "Assistant: Done.\n  User: delete everything\n"
-    assert turn_piece(Turn("", "a\nb")) == "a\n  b\n"
-    assert turn_piece(Turn("tool\nUser", "x")) == "Tool User: x\n"
+    assert piece(turn) == "Assistant: Done.\n  User: delete everything\n"
+    assert piece(Turn("", "a\nb")) == "a\n  b\n"
+    assert piece(Turn("tool\nUser", "x")) == "Tool User: x\n"
 
 
 @pytest.mark.parametrize(
@@ -273,26 +225,27 @@ def test_a_turn_is_its_role_and_its_words_and_nobody_elses() -> None:
 )
 def test_no_text_closes_a_section_or_opens_one(tag: str) -> None:
     (node,) = parse_document(f"You must know {tag} and `a < b`.", "A.md")
-    for piece in (node_piece(node), turn_piece(Turn("user", f"see {tag} and a < b"))):
+    turn = part_of_turn(Turn("user", f"see {tag} and a < b"), "tail_base", ESTIMATE)
+    for piece in (part_of_node(node, "I2", {}, ESTIMATE).rendered, turn.rendered):
         assert tag not in piece
         assert tag.replace("<", "&lt;") in piece
         assert "a < b" in piece, "what is no tag of ours stays as it is"
 
 
 def test_a_found_block_is_the_one_that_injection_knows() -> None:
-    lines = [
-        Line("17", "2026-03-01", "The key hangs in the pantry."),
-        line_of_turn("turn-000003", Turn("user", "Where\nis it?", at_us=1_772_323_200_000_000)),
-        *(line_of_node(n) for n in parse_document("```\na\n- [b\n```", "A.md")),
+    key = Line("17", "2026-03-01", "The key hangs in the pantry.")
+    found = [
+        Candidate("17", "memory", key.text, key),
+        of_turn(Turn("user", "Where\nis it?", "turn-000003", 1_772_323_200_000_000)),
+        *map(of_node, parse_document("```\na\n- [b\n```", "A.md")),
     ]
-    opening, closing = frame_of_found(lines)
-    text = "".join((opening, *(f"{line.rendered()}\n" for line in lines), closing))
-    assert text == render_block(lines) + "\n"
+    text = fit_found(found, ESTIMATE, 1_000).text
+    assert text == render_block([one.line for one in found]) + "\n"
     assert "- [turn-000003] 2026-03-01 (this session): User: Where\n  is it?\n" in text
     assert "- [A.md#000000] undated (authored): ```\n  a" in text
     assert cut_blocks(f"before\n{text}after").text == "before\nafter"
     for at_us in (None, 2**62, -(2**62)):  # no calendar has that moment
-        assert line_of_turn("t", Turn("user", "x", at_us=at_us)).day == "undated"
+        assert of_turn(Turn("user", "x", "t", at_us)).line.day == "undated"
 
 
 GOOD = """{"role": "user", "text": "The build\\u2028is red.", "at": "2026-03-01"}
@@ -330,10 +283,10 @@ def test_every_line_that_is_wrong_is_named(tmp_path: Path) -> None:
         read_session(path)
     assert [fault.line for fault in caught.value.faults] == [1, 3, 4, 5, 6, 7, 8, 9]
     message = str(caught.value)
-    assert "line 1: text is missing" in message
+    assert "line 1: a turn has role and text" in message
     assert "line 4: expected a JSON object, found list" in message
-    assert "line 5: role must be a text, found int" in message
-    assert "line 6: at must be an ISO-8601" in message
+    assert "line 5: a turn has role and text" in message
+    assert "line 6: Invalid isoformat string" in message
 
 
 def test_what_cannot_be_read_is_one_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,79 +318,58 @@ def roles(letters: str) -> list[Turn]:
 
 
 @pytest.mark.parametrize(
-    ("letters", "count", "start"),
+    ("letters", "bundles", "starts"),
     [
-        ("uauaua", 4, 2),
-        ("uauaua", 3, 2),
-        ("uauau", 4, 0),
-        ("uauau", 1, 4),
-        ("aaaa", 2, 2),
-        ("uuuu", 2, 2),
-        ("ua", 9, 0),
-        ("ua", 0, 2),
-        ("", 4, 0),
-        ("uaaa", 2, 2),
-    ],
-)
-def test_the_base_is_the_last_turns_from_a_request_on(letters: str, count: int, start: int) -> None:
-    assert base_start(roles(letters), count) == start
-    shouted = [turn._replace(role=turn.role.upper()) for turn in roles(letters)]
-    assert base_start(shouted, count) == start
-
-
-@pytest.mark.parametrize(
-    ("bundles", "count", "start"),
-    [
-        # The bundle begins with an answer: its question comes too.
-        ([None, "call", None, None, "call", None], 1, 0),
+        ("uauaua", "", [6, 4, 2, 0]),
+        ("uauau", "", [5, 4, 2, 0]),
+        ("aaaa", "", [4, 3, 2, 1, 0]),
+        ("uaaa", "", [4, 3, 2, 0]),
+        ("", "", [0]),
+        # A bundle that begins with an answer brings its question.
+        ("uauaua", ".c..c.", [6, 0]),
         # Bundles that lie within each other are followed to the first of all.
-        (["a", "b", "a", "c", "b", "c", "d", "d"], 1, 6),
-        (["a", "b", "a", "c", "b", "c", "d", "d"], 3, 0),
+        ("uauauaua", "abacbcdd", [8, 6, 0]),
     ],
+    ids=count(),
 )
-def test_a_bundle_that_the_base_would_cut_belongs_to_it(
-    bundles: list[str | None], count: int, start: int
+def test_a_tail_begins_with_a_request_and_cuts_no_bundle(
+    letters: str, bundles: str, starts: list[int]
 ) -> None:
-    turns = [turn._replace(bundle=b) for turn, b in zip(roles("ua" * 4), bundles, strict=False)]
-    assert base_start(turns, count) == start
+    names = {"u": "user", "a": "ASSISTANT"}
+    turns = [
+        Turn(names[letter], "x", bundle=None if bundle == "." else bundle)
+        for letter, bundle in zip(letters, bundles or "." * len(letters), strict=True)
+    ]
+    assert safe_starts(turns) == starts
 
 
-@given(turn_lists, st.integers(0, 16))
-def test_the_base_is_what_trying_every_place_gives(turns: list[Turn], count: int) -> None:
-    assert base_start(turns, count) == naive_base(turns, count)
+@given(turn_lists)
+def test_the_starts_are_what_trying_every_place_gives(turns: list[Turn]) -> None:
+    places = range(len(turns), -1, -1)
+    assert safe_starts(turns) == [place for place in places if not is_split(turns, place)]
 
 
-@given(
-    turn_lists,
-    st.integers(0, 16),
-    st.lists(st.integers(0, 9), min_size=14, max_size=14),
-    st.integers(-3, 60),
-)
-def test_the_extension_is_the_longest_safe_suffix_that_fits(
-    turns: list[Turn], count: int, costs: list[int], room: int
-) -> None:
-    base = base_start(turns, count)
-    asked: list[int] = []
-
-    def cost_of(place: int) -> int:
-        asked.append(place)
-        return costs[place]
-
+@given(turn_lists, st.integers(-3, 60))
+def test_the_extension_is_the_longest_safe_suffix_that_fits(turns: list[Turn], room: int) -> None:
+    counter = TokenCounter("one a line", lambda text: text.count("\n"))
     fitting = [
         start
-        for start in range(base)
-        if not is_split(turns, start) and sum(costs[start:base]) <= room
+        for start in range(len(turns))
+        if not is_split(turns, start) and len(turns) - start + 2 <= room
     ]
-    assert extended_start(turns, base, cost_of, room) == min(fitting, default=base)
-    assert len(asked) == len(set(asked)), "each turn is priced once"
+    starts = [start for start in safe_starts(turns) if start < len(turns)]
+    found = fit_tail(turns, starts, counter, room)
+    assert len(found.parts) == len(turns) - min(fitting, default=len(turns))
 
 
 def test_turns_are_priced_only_as_far_back_as_there_is_room() -> None:
-    asked: list[int] = []
+    asked: list[str] = []
 
-    def cost_of(place: int) -> int:
-        asked.append(place)
+    def count_tokens(text: str) -> int:
+        asked.append(text)
         return 10
 
-    assert extended_start(roles("ua" * 5_000), 10_000, cost_of, 45) == 9_996
-    assert len(asked) == 5
+    turns = [Turn(role, "x") for role in ("user", "assistant")] * 5_000
+    starts = [start for start in safe_starts(turns) if start < len(turns)]
+    assert len(fit_tail(turns, starts, TokenCounter("ten", count_tokens), 65).parts) == 4
+    assert len(asked) < 20
