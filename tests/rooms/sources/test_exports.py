@@ -500,7 +500,7 @@ def test_another_mapping_is_another_state(tmp_path: Path) -> None:
         ("a.csv+date_format = '%d.%m.'", b"content\nx\n", "must contain year, month and day"),
         ("a.csv+date_format = 7", b"content\nx\n", "date_format 7 cannot.*strptime"),
         ("a.csv+date_format = ['%Y']", b"content\nx\n", "cannot be used"),
-        ("a.json", b'[{"conversations_memory": "x"}]', "what Claude remembered about you.*as Markdown"),
+        ("a.json", b'[{"conversations_memory": "x"}]', "what Claude remembered.*as Markdown"),
         ("a.json", b'[{"uuid": "p", "prompt_template": "x", "docs": []}]', "projects of a Claude"),
         ("a.json", b"{", "not whole JSON"),
         ("a.json", b'{"full_name": "Dev"}', r"not an export that noctuary knows.*get_all\(\)"),
