@@ -1,6 +1,8 @@
 """Read claude-mem's SQLite file while its worker runs.
 
-Its observations and session summaries are memories. Its copies of prompts are not: transcripts hold
+Observations and session summaries are memories. Its copies of prompts are not: transcripts have
+them with their answers. Schema: thedotmack/claude-mem, src/services/sqlite/SessionStore.ts, 4
+to 49.
 them with their answers. Shape: thedotmack/claude-mem, src/services/sqlite/SessionStore.ts, schema 4
 to 49.
 """
@@ -24,18 +26,18 @@ from noctuary.text.stamps import read_stamp
 KIND = "claude-mem-sqlite"
 KNOWN_VERSION = 49
 NOTE_NEWER_SCHEMA = "newer_schema_version"
-FETCHED_ROWS = 100  # whose texts are held at once
-# The type that its owner's mode gives to "Sensitive Info".
+FETCHED_ROWS = 100  # whose texts are held in memory at once
+# The type that the owner's mode assigns to "Sensitive Info".
 _SENSITIVE_TYPE = "sensitive"
 
 
 class _Table(NamedTuple):
-    """A table whose rows are memories."""
+    """A table whose rows are memories, and how its columns map to one."""
 
     name: str
     prefix: str  # Of its ids
     texts: Mapping[str, str]  # Columns of the content, in order, with the prefix of each
-    category: str  # Of a row without a column "type"
+    category: str  # Of rows without a column "type"
 
 
 _OBSERVATIONS = _Table(
@@ -56,14 +58,14 @@ _SUMMARIES = _Table(
 _TABLES = (_OBSERVATIONS, _SUMMARIES)
 _REQUIRED = ("id", "memory_session_id", "project", "created_at")
 _FILES = ("files_modified", "files_edited", "files_read")
-# Read where the schema has them; other columns say nothing of a memory.
+# Read if the schema has them; other columns do not matter for a memory.
 _OPTIONAL = (
     "type", "concepts", "merged_into_project", "metadata", "created_at_epoch", *_FILES,
 )  # fmt: skip
 
 
 def is_claude_mem(tables: frozenset[str]) -> bool:
-    """Say whether a SQLite file with these tables is claude-mem's."""
+    """Tell whether a SQLite file with these tables is claude-mem's."""
     return {"observations", "sdk_sessions"} <= tables and "memories" not in tables
 
 
@@ -87,7 +89,7 @@ class ClaudeMemSource(PinnedFile):
         self._version = int(self._db.execute(sql).fetchone()[0]) if has_versions else 0
 
     def identity(self) -> SourceIdentity:
-        """Return path, schema version and the size of the snapshot that is being read."""
+        """Return the path, schema version, last ids and file size of the pinned state."""
         last = {
             f"last_{t.prefix}": int(self._one(f"SELECT coalesce(max(rowid), 0) FROM {t.name}"))
             for t in _TABLES
@@ -101,11 +103,11 @@ class ClaudeMemSource(PinnedFile):
         return sum(int(self._one(f"SELECT count(*) FROM {table.name}")) for table in _TABLES)
 
     def rows(self) -> Iterator[RawRow]:
-        """Yield observations, then summaries, each by ascending id as a text; first without one."""
+        """Yield observations, then summaries, by id as text; rows without an id come first."""
         return chain.from_iterable(map(self._rows, _TABLES))
 
     def rows_of(self, key: str) -> Iterator[RawRow]:
-        """Yield the row of an id, such as observation-17."""
+        """Yield the row with an id such as observation-17."""
         prefix, _, number = key.partition("-")
         found = (
             self._rows(t, "WHERE CAST(id AS TEXT) = ?", number)
@@ -117,14 +119,14 @@ class ClaudeMemSource(PinnedFile):
     def _rows(self, table: _Table, where: str = "", *values: str) -> Iterator[RawRow]:
         columns = self._columns[table.name]
         marked = f"lower(trim(type)) = '{_SENSITIVE_TYPE}'" if "type" in columns else "0"
-        # Ids may repeat or be no number; rowid is unique.
+        # Ids may repeat or be missing; rowid is unique.
         ids = {
             int(number): (None if usable_id(key) is None else f"{table.prefix}-{key}", bool(mark))
             for number, key, mark in self._stream(
                 f"SELECT rowid, id, {marked} FROM {table.name} {where}", *values
             )
         }
-        # Their texts stay in the database.
+        # Texts of marked rows stay in the database.
         shown = f"SELECT rowid, {', '.join(columns)} FROM {table.name}"
         sql = f"{shown} WHERE rowid IN (SELECT value FROM json_each(?))"
         ordered = iter(sorted(ids, key=lambda number: (ids[number][0] or "", number)))
@@ -157,7 +159,7 @@ def _row(table: _Table, locator: str, key: str | None, values: Mapping[str, obje
         "expanded_keywords": " ".join(_file_names(values)),
         "created_at": created if isinstance(created, str) else read_stamp(created) or created,
         "session_id": values["memory_session_id"],
-        # A worktree's is "repository/worktree".
+        # A worktree's project is "repository/worktree".
         "wing": project.partition("/")[0] if isinstance(project, str) else project,
         "columns": values,
     }
@@ -171,13 +173,13 @@ def _lines(value: object, mark: str) -> Iterator[str]:
 
 
 def _file_names(values: Mapping[str, object]) -> Sequence[str]:
-    """Return the names of the files, without the folders that name a machine."""
+    """Return the file names that a row lists, without folders, which identify a machine."""
     paths = chain.from_iterable(_texts(values.get(name)) for name in _FILES)
     return list(dict.fromkeys(PurePosixPath(path).name for path in paths))
 
 
 def _texts(value: object) -> list[str]:
-    """Return the texts of a JSON list in a text, or the text itself; a number as a text."""
+    """Return the texts of a JSON list in a text, or the text itself; numbers become text."""
     if not isinstance(value, str):
         return [str(value)] if isinstance(value, int | float) else []
     if value.lstrip().startswith("["):

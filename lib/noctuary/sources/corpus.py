@@ -1,4 +1,4 @@
-"""The corpus on disk: memories as Parquet, read by record, by column, by page."""
+"""The exported corpus: read and write memories as Parquet, by record, column or row group."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-# A DuckDB connection for set work over the corpus: deterministic, offline, spilling.
+# A DuckDB connection for set operations over the corpus: deterministic, offline, spilling to disk.
 
 
 def open_duckdb(spill_dir: Path) -> duckdb.DuckDBPyConnection:
-    """Open an in-memory database that spills into `spill_dir`; one thread: equal batches."""
+    """Open an in-memory DuckDB that spills into `spill_dir`; one thread, so batches are stable."""
     import duckdb
 
     return duckdb.connect(
@@ -43,8 +43,8 @@ def open_duckdb(spill_dir: Path) -> duckdb.DuckDBPyConnection:
 MEMORIES_FILE = "memories.parquet"
 TURNS_FILE = "turns.parquet"
 QUARANTINE_FILE = "quarantine.parquet"
-ROW_GROUP_ROWS = 16_384  # larger compresses better, smaller lets readers skip and hold less
-ROW_GROUP_BYTES = 64 * 2**20  # of text: bounds memory where rows are as large as they may be
+ROW_GROUP_ROWS = 16_384  # larger compresses better, smaller lets readers skip more, hold less
+ROW_GROUP_BYTES = 64 * 2**20  # of text: bounds memory when rows have the largest allowed size
 ZSTD_LEVEL = 3  # zstd's own default; 9 saves about 5 % of the bytes for three times the time
 _COLUMNS = {
     MEMORIES_FILE: MemoryRecord._fields,
@@ -53,7 +53,7 @@ _COLUMNS = {
     ),
     QUARANTINE_FILE: ("locator", "reason", "detail"),
 }  # fmt: skip
-# Arrow types of those that are no text.
+# Arrow types of the columns that are not text.
 _TYPES = {
     "position": "int64", "ordinal": "int64", "created_at_us": "int64", "updated_at_us": "int64",
     "importance": "float64", "is_turn": "bool_",
@@ -63,17 +63,17 @@ _NULLABLE = {
     TURNS_FILE: {"user", "speaker"},
     QUARANTINE_FILE: set[str](),
 }
-# Dictionaries pay only where values repeat.
+# Dictionary encoding pays only where values repeat.
 _REPEATING = ("category", "session_id", "wing", "room", "user", "speaker", "reason")
 
 
 def column_names(file_name: str) -> tuple[str, ...]:
-    """Return the columns of one of the export's files, in order."""
+    """Return the column names of an export file, in order."""
     return _COLUMNS[file_name]
 
 
 def arrow_schema(file_name: str) -> pa.Schema:  # pyright: ignore[reportUnknownParameterType]
-    """Return the fixed schema of one of the export's files."""
+    """Return the fixed Arrow schema of an export file."""
     import pyarrow as pa
 
     kinds = {name: getattr(pa, _TYPES.get(name, "string"))() for name in _COLUMNS[file_name]}
@@ -83,7 +83,7 @@ def arrow_schema(file_name: str) -> pa.Schema:  # pyright: ignore[reportUnknownP
 
 @contextmanager
 def open_table(path: Path, file_name: str) -> Generator[Callable[[Sequence[object]], None]]:
-    """Write one of the export's files: yields a function that appends a tuple in column order.
+    """Open an export file for writing; yields a function that appends one tuple of column values.
 
     Row groups close by row count or text bytes, never by time.
     """
@@ -114,13 +114,13 @@ def open_table(path: Path, file_name: str) -> Generator[Callable[[Sequence[objec
         flush()
 
 
-# Memories in and out of memories.parquet.
+# Read and write the records of memories.parquet.
 
 _RECORD_COLUMNS = _COLUMNS[MEMORIES_FILE]
 _READ_RECORDS = 4_096  # at once when streaming; a record costs about a kilobyte as an object
 
 record_row = attrgetter(*_RECORD_COLUMNS)
-"""MemoryRecord to a tuple in column order."""
+"""Turn a MemoryRecord into a tuple in column order."""
 
 
 def read_records(path: Path) -> list[MemoryRecord]:
@@ -135,13 +135,13 @@ def iter_records(path: Path, batch: int = _READ_RECORDS) -> Iterator[list[Memory
         yield _records_of(rows)
 
 
-# Single columns of an exported table, without a record per row: a million records are 1.5 GB.
+# Single columns of an exported table without record objects: a million records take 1.5 GB.
 
-READ_ROWS = 16_384  # of a batch: some 10 MB of text
+READ_ROWS = 16_384  # per batch: some 10 MB of text
 
 
 def iter_batches(path: Path, columns: Sequence[str], rows: int = READ_ROWS) -> Iterator[Any]:
-    """Yield pyarrow.RecordBatches of some columns, in the table's order and that of the names."""
+    """Yield pyarrow.RecordBatches of the named columns, rows in table order."""
     wanted = list(columns)
     with _opened(path) as table:
         # Arrow silently ignores a missing column.
@@ -152,7 +152,7 @@ def iter_batches(path: Path, columns: Sequence[str], rows: int = READ_ROWS) -> I
 
 
 def read_column(path: Path, name: str) -> Any:
-    """Return a whole column as one pyarrow.Array; for ids, hashes, times, not for texts."""
+    """Return a whole column as one pyarrow.Array; meant for ids, hashes and times, not texts."""
     import pyarrow as pa
 
     pieces = [batch.column(0) for batch in iter_batches(path, [name])]
@@ -160,14 +160,14 @@ def read_column(path: Path, name: str) -> Any:
 
 
 def count_rows(path: Path) -> int:
-    """Return how many rows a table holds, from its footer."""
+    """Return the number of rows of a Parquet table, from its footer."""
     with _opened(path) as table:
         return table.metadata.num_rows
 
 
 @contextmanager
 def _opened(path: Path) -> Generator[pq.ParquetFile]:
-    """Open a table; Arrow errors become a StoreError that says what to do."""
+    """Open a Parquet table; turn Arrow errors into a StoreError with a remedy."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -186,10 +186,10 @@ def _unreadable(path: Path) -> StoreError:
 
 
 class RecordFile(Sequence[MemoryRecord]):
-    """The memories of an export on disk, by position; the row group looked at last is held."""
+    """The memories of an exported Parquet file by position, with one row group cached."""
 
     def __init__(self, path: Path) -> None:
-        """Open an export's memories.parquet."""
+        """Open a memories.parquet file and read its row group sizes."""
         self.path = path
         self._group = -1
         self._held: list[MemoryRecord] = []
@@ -219,7 +219,7 @@ class RecordFile(Sequence[MemoryRecord]):
         return self._held[at - int(self._bounds[group])]
 
     def take(self, positions: NDArray[np.int64], columns: Sequence[str]) -> Iterator[Any]:
-        """Yield pyarrow.RecordBatches of ascending positions, (n,); reads their row groups only."""
+        """Yield pyarrow.RecordBatches at ascending positions, (n,); reads only their row groups."""
         begins = np.searchsorted(positions, self._bounds)
         for group, (begin, end) in enumerate(pairwise(begins.tolist())):
             if begin < end:
@@ -235,7 +235,7 @@ class RecordFile(Sequence[MemoryRecord]):
 def column_batches(
     records: Sequence[MemoryRecord], columns: Sequence[str], rows: int | None = None
 ) -> Iterator[Any]:
-    """Yield pyarrow.RecordBatches of some columns of records, wherever they lie."""
+    """Yield pyarrow.RecordBatches of some columns of records, held in memory or on disk."""
     rows = rows or READ_ROWS
     if isinstance(records, RecordFile):
         yield from iter_batches(records.path, columns, rows)
@@ -247,7 +247,7 @@ def column_batches(
 def take_columns(
     records: Sequence[MemoryRecord], positions: NDArray[np.int64], columns: Sequence[str]
 ) -> Iterator[Any]:
-    """Yield pyarrow.RecordBatches of the memories at ascending positions, wherever they lie."""
+    """Yield pyarrow.RecordBatches at ascending positions of records in memory or on disk."""
     if isinstance(records, RecordFile):
         yield from records.take(positions, columns)
         return
@@ -269,9 +269,9 @@ def _records_of(batch: Any) -> list[MemoryRecord]:
     return [MemoryRecord(*values) for values in zip(*columns, strict=True)]
 
 
-# The turns of every session in order. A session is identified by its id
-# and its user together: turns of two users never meet in one summary. Undated turns come first:
-# their stamp is the smallest int64. Text orders by code point.
+# The turns of every session in order. A session is keyed by its id and its user, so turns of two
+# users are never summarised together. Undated turns come first: their time is the smallest int64.
+# Text orders by code point.
 _IN_ORDER = """
     SELECT position, memory_id, session_id, "user",
            row_number() OVER (
@@ -284,13 +284,13 @@ _IN_ORDER = """
 
 
 def turn_row(record: MemoryRecord) -> tuple[object, ...]:
-    """Return the row of a turn in turns.parquet, its ordinal still 0."""
+    """Return the turns.parquet row of a turn, with ordinal 0 until `order_turns` numbers it."""
     named = (record.position, record.memory_id, record.session_id, record.user)
     return (*named, 0, find_speaker(record.content), record.created_at_us)
 
 
 def order_turns(unordered: Path, ordered: Path) -> int:
-    """Sort turns by (session, user, time, position), number them; return how many there are."""
+    """Write turns sorted by (session, user, time, position) and numbered; return their count."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""Which rows of a source are memories that recall injected, told back."""
+"""Detect rows of a source that only repeat memories which recall injected."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from noctuary.text.marks import split_speaker
 
 
 class ExportedContents:
-    """What an earlier export held: a hash of each id and content, 40 bytes a row; no text."""
+    """Hashes of the ids and contents of an earlier export, 40 bytes a row; holds no text."""
 
     def __init__(self, rows: Iterable[tuple[str, str]] = ()) -> None:  # (memory id, content)
         self._rows = b"".join(sorted(hash_exact(m) + hash_exact(text) for m, text in rows))
@@ -47,7 +47,7 @@ class ExportedContents:
 
     @classmethod
     def read(cls, memories: Path | None, serving: Path | None = None) -> ExportedContents:
-        """Read an export, else the snapshot that serves; what cannot be read held nothing."""
+        """Read an export, else the serving snapshot; empty if neither can be read."""
         try:
             if memories is not None:
                 batches = iter_batches(memories, ("memory_id", "content"))
@@ -67,7 +67,7 @@ class ExportedContents:
         return isinstance(memory_id, str) and self.get(memory_id) is not None
 
     def get(self, memory_id: str, /) -> bytes | None:
-        """Return the hash of a row's content (`hash_exact`), None for a row that was not there."""
+        """Return the hash (`hash_exact`) of the content stored under an id, or None."""
         wanted = hash_exact(memory_id)
         first = int.from_bytes(wanted[:8], "big")
         place = bisect_left(self._firsts, first)
@@ -80,10 +80,10 @@ class ExportedContents:
 
 
 class Occurrence(NamedTuple):
-    """One wording of one memory, as it was injected."""
+    """One injection of a memory's wording: hashes of its id and user, and when first."""
 
-    memory_hash: bytes  # Of the id of the memory that it came from, or `NOBODY`
-    user_hash: bytes  # Of the user that the memory belongs to, or `NOBODY`
+    memory_hash: bytes  # Hash of the memory's id, or `NOBODY`
+    user_hash: bytes  # Hash of the memory's user, or `NOBODY`
     first_us: int  # When it was first injected, microseconds since the epoch
 
 
@@ -91,21 +91,21 @@ class Occurrence(NamedTuple):
 class KnownInjections:
     """The record of past injections in memory, by wording; about 300 bytes each."""
 
-    # Hash of a wording -> where it came from
+    # Hash of a wording -> its injections
     occurrences: dict[bytes, list[Occurrence]] = field(
         default_factory=dict[bytes, list[Occurrence]]
     )
     lengths: dict[bytes, set[int]] = field(default_factory=dict[bytes, set[int]])  # By anchor
-    short: set[bytes] = field(default_factory=set[bytes])  # Count beside longer ones only
+    short: set[bytes] = field(default_factory=set[bytes])  # Count only together with longer ones
     asked: set[bytes] = field(default_factory=set[bytes])  # Questions
-    # Prompts that only asked memory -> when first, microseconds since the epoch
+    # Prompts that only queried memory -> when first, microseconds since the epoch
     lookups: dict[bytes, int] = field(default_factory=dict[bytes, int])
     fault: str | None = None  # Why the record could not be read, or None
 
     def find(
         self, words: Sequence[str], start: int, counts: Callable[[Sequence[Occurrence]], bool]
     ) -> tuple[bytes, int] | None:
-        """Return the longest recorded wording that begins at a word: its hash and where it ends."""
+        """Return hash and end of the longest recorded wording at a word that `counts` accepts."""
         longest = min(ANCHOR_WORDS, len(words) - start)
         for anchored in range(longest, 0, -1):
             lengths = self.lengths.get(hash_anchor(words[start : start + anchored]), ())
@@ -119,7 +119,7 @@ class KnownInjections:
 
 
 def read_injections(path: Path) -> KnownInjections:
-    """Return what was injected; an unreadable record is an empty one with a `fault`."""
+    """Read the record of injections; an unreadable one is returned empty, with a `fault`."""
     known = KnownInjections()
     columns = "kind, text_hash, memory_hash, user_hash, first_us, anchor, words"
     try:
@@ -141,26 +141,26 @@ def read_injections(path: Path) -> KnownInjections:
     return known
 
 
-# Is a row of the source something that recall injected: the rules, in this order. Build side.
+# Decide whether a row of the source was injected by recall: the rules, in this order. Build side.
 #
-#     1. Tagged blocks are cut out (`cut_blocks`). Nothing left but a speaker's name: set aside.
-#     2. A row that the export before held with exactly this text stays.
-#     3. A turn that is nothing but a prompt to memory (`lookups`) is set aside: kept, it would rank
-#        above its own answers. Not one that was said long before.
-#     4. A row that a matching wording came from is the original and stays, whatever its clock says.
+#     1. Tagged blocks are cut (`cut_blocks`). If only a speaker's name is left: quarantined.
+#     2. A row that the previous export held with exactly this text stays.
+#     3. A turn that only queries memory (`lookups`) is quarantined: it would rank above its own
+#        answers. Not if it was made long before that query.
+#     4. A row that is the origin of a matching wording stays, whatever its timestamp.
 #     5. A turn with the wording of a recorded question stays: somebody typed it.
-#     6. A line is injected if recorded wordings make it up, after bullets, numbers, quotes, ids,
-#        days and neutral labels. Short ones count beside a longer one only. A wording does not
-#        count for rows dated more than `CLOCK_OFFSET_US` before it, nor between named users.
-#     7. All lines injected: the row is set aside. At least `MOSTLY` of the words: those lines are
-#        cut out. Less: it is a quotation, and all of it stays.
+#     6. A line is injected if recorded wordings cover it, after bullets, numbers, quotes, ids,
+#        days and neutral labels. Short ones count only together with a longer one. A wording does
+#        not count for rows dated more than `CLOCK_OFFSET_US` before it, nor between named users.
+#     7. All lines injected: the row is quarantined. At least `MOSTLY` of the words: those lines
+#        are cut. Less: it is a quotation, and all of it stays.
 
-# Share of a row's words in injected lines from which on these are cut out; lower cuts quotes.
+# Share of a row's words in injected lines from which these are cut; a lower share cuts quotes.
 MOSTLY = 0.8
-# A row dated longer than this before an injection cannot repeat it: the widest time zone, because a
-# stamp without an offset is read as UTC. Narrower lets echoes with local stamps in.
+# A row dated longer than this before an injection cannot repeat it: the widest time zone, because
+# timestamps without an offset are read as UTC. A narrower one lets echoes with local times in.
 CLOCK_OFFSET_US = 14 * 3_600_000_000
-# What may stand before a colon without saying anything about what follows; "outdated:" may not.
+# Labels before a colon that do not change the meaning of what follows; "outdated:" would.
 NEUTRAL_LABELS = frozenset(
     {
         "fact", "from memory", "memories", "memory", "note", "note to self", "notes", "recalled",
@@ -170,45 +170,45 @@ NEUTRAL_LABELS = frozenset(
 
 _HEAD = re.compile(
     r"[\s>#*+•–—-]*(?:\d{1,3}[.)]\s+)?(?:\[[^\]\n]{0,6144}\]\s*)?"
-    # A place counts with its colon only: people put remarks in parentheses as well.
+    # A place counts only with its colon: people put remarks in parentheses as well.
     rf"(?:(?:\d{{4}}-\d{{2}}-\d{{2}}|undated)(?:{PLACE}(?=:))?:?\s+)?"
 )
 _NOTE_WORDS = [words_of(note) for note in NOTES]
 
 
 class _Line(NamedTuple):
-    """One line of a row."""
+    """One line of a row, with its word positions."""
 
-    text: str  # As it is
+    text: str  # Verbatim
     start: int  # Index of its first word among the row's words
-    end: int  # Index behind its last one
-    starts: tuple[int, ...]  # Where a wording may begin: its first word, or behind a label
-    is_empty: bool  # Whether it says nothing: no word, the note of a block, or a label alone
+    end: int  # Index after its last word
+    starts: tuple[int, ...]  # Where a wording may begin: its first word, or after a label
+    is_empty: bool  # Whether it has no content: no word, the note of a block, or a label alone
 
 
 class Verdict(NamedTuple):
-    """What becomes of a row."""
+    """What to do with a row: the text to keep (None to quarantine it), and what was cut."""
 
-    text: str | None  # The content to go on with; None where nothing of the row is its own
-    blocks: int = 0  # How many tagged blocks were in it
-    lines: int = 0  # How many injected lines were found and not let stand, blocks aside
+    text: str | None  # The content to keep; None if nothing of the row is its own
+    blocks: int = 0  # Number of tagged blocks in it
+    lines: int = 0  # Number of injected lines that were cut, apart from blocks
 
 
 Exported = ExportedContents | Mapping[str, bytes]
-"""`hash_exact` of contents by memory id."""
+"""Hashes (`hash_exact`) of contents by memory id."""
 
 
 class EchoGuard:
-    """Judges the rows of one export, by what was injected and what the export before held."""
+    """Finds injected text in the rows of one export, given past injections and the last export."""
 
     def __init__(self, known: KnownInjections, exported: Exported | None = None) -> None:
-        # Wordings for which something was cut: the record must keep them, or it would come back.
+        # Wordings for which something was cut: pruning them would let the echo back in.
         self.used: set[bytes] = set()
         self._known = known
         self._exported: Exported = exported or {}
 
     def judge(self, record: MemoryRecord) -> Verdict:
-        """Return what becomes of a row that is a memory otherwise."""
+        """Return the verdict on a row that is a memory otherwise: keep, cut or quarantine."""
         cut = cut_blocks(record.content)
         if cut.blocks and not _own_words(cut.text):
             return Verdict(None, cut.blocks)
@@ -236,7 +236,7 @@ class EchoGuard:
     def _injected_lines(
         self, record: MemoryRecord, words: Sequence[str], lines: Sequence[_Line]
     ) -> dict[int, set[bytes]]:
-        """Return the injected lines, by index, with their wordings; none for an original."""
+        """Map injected lines of a row, by index, to their wordings; {} if it is the original."""
         own_id, is_original = hash_exact(record.memory_id), False
         user = NOBODY if record.user is None else hash_exact(record.user)
 
@@ -261,7 +261,7 @@ class EchoGuard:
             if tiled is not None:
                 done, hashes = tiled
                 found.update((j, hashes) for j in range(i, done + 1) if not lines[j].is_empty)
-        # Short ones alone may be anybody's own words.
+        # Short wordings alone may be coincidence.
         return found if set().union(*found.values()) - self._known.short else {}
 
     def _tile(
@@ -271,7 +271,7 @@ class EchoGuard:
         ends: Mapping[int, int],
         counts: Callable[[Sequence[Occurrence]], bool],
     ) -> tuple[int, set[bytes]] | None:
-        """Return the line at whose end wordings end that begin at a start, and their hashes."""
+        """Cover a line from a start with recorded wordings; return where they end, and hashes."""
         for place in starts:
             hashes = set[bytes]()
             while (match := self._known.find(words, place, counts)) is not None:
@@ -283,7 +283,7 @@ class EchoGuard:
 
 
 def _may_follow(record: MemoryRecord, moment_us: int) -> bool:
-    """Say whether a row may have been made after a moment, whatever its time zone."""
+    """Tell whether a row may have been made after a moment, whatever its time zone."""
     made_us = record.created_at_us
     return made_us == UNDATED_US or made_us >= moment_us - CLOCK_OFFSET_US
 
@@ -310,20 +310,20 @@ def _split(text: str, *, is_turn: bool) -> tuple[list[str], list[_Line]]:
 
 
 def _own_words(text: str) -> list[str]:
-    """Return the words of a text behind its speaker's name."""
+    """Return the words of a text without its speaker's name."""
     speaker, said = split_speaker(f"{text}\n")
     return words_of(said if speaker is not None else text)
 
 
-# How long a wording is known after its last injection; agents keep transcripts some 30 days.
+# How long a wording is kept after its last injection; agents keep transcripts some 30 days.
 RETENTION_DAYS = 90
 _DAY_US = 86_400_000_000
 
 
 def prune_injections(path: Path, *, used: Collection[bytes], now_us: int) -> tuple[int, str | None]:
-    """Delete wordings not injected for `RETENTION_DAYS`, nor used tonight; how many, a fault."""
+    """Delete wordings neither injected for `RETENTION_DAYS` nor used; return count and fault."""
     key = "kind, text_hash, memory_hash, user_hash"
-    # Read anew with every batch: a recall may have injected them again meanwhile.
+    # Evaluated again for every batch: a recall may have injected them again meanwhile.
     where = "last_us < ? AND lower(hex(text_hash)) NOT IN (SELECT value FROM json_each(?))"
     values = (now_us - RETENTION_DAYS * _DAY_US, json.dumps([text.hex() for text in used]))
     return delete_rows(path, record_format(), "injected", key, where, values)

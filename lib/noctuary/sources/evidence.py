@@ -1,4 +1,4 @@
-"""Write the relations of exported memories as Parquet."""
+"""Write and read the relations of exported memories as Parquet tables."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from noctuary.text.secrets import find_text_sensitivity
 if TYPE_CHECKING:
     import polars as pl
 
-# A table for each kind of relation that has rows, sorted and distinct: equal evidence gives equal
-# bytes.
+# One table per kind of relation that has rows, sorted and distinct, so that equal evidence gives
+# equal bytes.
 
 SHARES_FILE = "shares.parquet"
 _FILES: dict[type[Any], str] = {
@@ -48,7 +48,7 @@ EVIDENCE_FILES = tuple(_FILES.values())
 
 
 class EvidenceCounts(NamedTuple):
-    """Rows of each table, and how many were left out for want of an exported memory."""
+    """Row counts of each table, and rows dropped because no exported memory backs them."""
 
     links: int = 0
     shares: int = 0
@@ -59,10 +59,10 @@ class EvidenceCounts(NamedTuple):
 
 
 def write_evidence(source: Source, out_dir: Path) -> EvidenceCounts:
-    """Write the relations of a source's exported memories; a failure changes nothing.
+    """Write the relations between exported memories of a source; atomic.
 
-    A link needs both its ends, a share and a mention their memory, an edge one memory that says so.
-    Names of concepts leave only where an exported memory about the concept says them.
+    A link needs both its ends, a share and a mention their memory, an edge one memory as evidence.
+    Names of concepts are exported only if they occur in an exported memory about the concept.
     """
     import polars as pl
 
@@ -86,10 +86,10 @@ def write_evidence(source: Source, out_dir: Path) -> EvidenceCounts:
     lost = sum(said[noun].height - kept[noun].height for noun in said)
     tables = {noun: frame.unique() for noun, frame in kept.items()}
     mentions, edges = tables[KnownMention], tables[KnownEdge]
-    names = find_backed_names(concepts, _about(mentions, edges), iter_records(out_dir))
+    names = find_backed_names(concepts, _concepts_by_memory(mentions, edges), iter_records(out_dir))
     tables[KnownConcept] = _frame(KnownConcept, _join_concepts(concepts, names))
-    tables[KnownMention] = _renamed(mentions, names, "concept")
-    renamed = _renamed(edges, names, "source", "target")
+    tables[KnownMention] = _rename_concepts(mentions, names, "concept")
+    renamed = _rename_concepts(edges, names, "source", "target")
     renamed = renamed.filter(pl.col("source") != pl.col("target"))
     tables[KnownEdge] = renamed.group_by("source", "target", "relation").agg(
         pl.col("weight").sum(), pl.col("evidence").explode().unique().sort()
@@ -101,7 +101,7 @@ def write_evidence(source: Source, out_dir: Path) -> EvidenceCounts:
 
 
 def read_evidence(directory: Path, noun: type[Told]) -> tuple[Told, ...]:
-    """Return one kind of relation, sorted; empty if there is no table."""
+    """Return the exported relations of one record type, sorted; empty without a table."""
     path = directory / _FILES[noun]
     if not path.is_file():
         return ()
@@ -134,11 +134,11 @@ def _write(path: Path, rows: pl.DataFrame) -> int:
     return rows.height
 
 
-# Names of concepts that occur in an exported memory.
+# Concept names that occur in an exported memory.
 
-MAX_LABEL_CHARS = 200  # of a name, relation or category that is taken: a sentence is no name
+MAX_LABEL_CHARS = 200  # longest name, relation or category; anything longer is a sentence
 _WORD = re.compile(r"[^\W_]+")
-# Thai, kana, Han and Hangul: words there do not end at a space.
+# Thai, kana, Han and Hangul do not put spaces between words.
 _UNSPACED = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
 Names = Mapping[str, list[str]]
@@ -150,23 +150,23 @@ def find_backed_names(
     about: Mapping[str, Collection[str]],
     batches: Iterable[Iterable[MemoryRecord]],
 ) -> Names:
-    """Return the names that occur in exported memories, without secrets and long ones."""
+    """Return the names that occur in exported memories; long ones and secrets are dropped."""
     spellings = {concept.name: _spellings(concept) for concept in concepts}
     said: dict[str, set[str]] = defaultdict(set)
     for record in (record for batch in batches for record in batch):
         if names := about.get(record.memory_id):
             fields = (record.content, record.tags, record.expanded_keywords)
-            # A break between fields: no name runs from the end of one into the next.
+            # A break between fields, so that no name matches across two of them.
             text = "|".join(_words(field) for field in fields)
             for name in names:
                 found = spellings.get(name, {}).items()
                 said[name] |= {spelling for spelling, words in found if words in text}
-    # The canonical name if a memory has it, else the first alias that one has.
+    # Prefer the canonical name if a memory contains it, else the first alias found.
     return {n: sorted(said[n], key=lambda s: (s != n, s)) for n in spellings if said[n]}
 
 
 def _spellings(concept: KnownConcept) -> Mapping[str, str]:
-    """Return every name of a concept that may be looked for, with its words."""
+    """Return the names of a concept to search for, each with its normalised words."""
     found = {name: _words(_label(name)) for name in {concept.name, *concept.aliases}}
     return {
         name: words.strip() if _UNSPACED.search(words) else words
@@ -179,17 +179,17 @@ def _words(text: str) -> str:
     return f" {' '.join(_WORD.findall(text.casefold()))} "
 
 
-@lru_cache(maxsize=4_096)  # relations and categories are few and come with every row
+@lru_cache(maxsize=4_096)  # relations and categories are few and repeat in every row
 def _label(text: str) -> str:
-    """Return a label, or "" if it is too long or a secret."""
+    """Return a stripped label, or "" if it is too long or a secret."""
     text = text.strip()
     if len(text) > MAX_LABEL_CHARS or "\0" in text:
         return ""
     return "" if find_text_sensitivity(text) else text
 
 
-def _about(mentions: pl.DataFrame, edges: pl.DataFrame) -> Mapping[str, set[str]]:
-    """Return the names of the concepts that a memory is about, by its id."""
+def _concepts_by_memory(mentions: pl.DataFrame, edges: pl.DataFrame) -> Mapping[str, set[str]]:
+    """Map each memory id to the names of the concepts that it mentions or is evidence for."""
     about: dict[str, set[str]] = defaultdict(set)
     for memory_id, concept, _ in mentions.iter_rows():
         about[memory_id].add(concept)
@@ -200,7 +200,7 @@ def _about(mentions: pl.DataFrame, edges: pl.DataFrame) -> Mapping[str, set[str]
 
 
 def _join_concepts(concepts: Iterable[KnownConcept], names: Names) -> Iterable[KnownConcept]:
-    """Return one concept for each exportable name, merging those with an equal one."""
+    """Return the concepts under their exportable names; those with equal names are merged."""
     joined: dict[str, KnownConcept] = {}
     for concept in concepts:
         if concept.name in names:
@@ -210,8 +210,8 @@ def _join_concepts(concepts: Iterable[KnownConcept], names: Names) -> Iterable[K
     return joined.values()
 
 
-def _renamed(rows: pl.DataFrame, names: Names, *columns: str) -> pl.DataFrame:
-    """Rename concepts to exportable names; drop rows without one."""
+def _rename_concepts(rows: pl.DataFrame, names: Names, *columns: str) -> pl.DataFrame:
+    """Rename concepts in some columns to exportable names; drop rows without one."""
     import polars as pl
 
     relation = pl.col("relation").map_elements(_label, pl.String)

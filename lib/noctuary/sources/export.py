@@ -1,4 +1,4 @@
-"""From a source to the corpus on disk: every row counted exactly once."""
+"""Export a source to the corpus on disk, counting every row exactly once."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
     from noctuary.sources.echo import EchoGuard
 
-# The report of an export: counts and reasons, never text of a row.
+# The report of an export: counts and reasons, never the text of a row.
 
 REPORT_FILE = "report.json"
 REPORT_FORMAT = formats.EXPORT_REPORT.version
@@ -66,31 +66,31 @@ REPORT_FORMAT = formats.EXPORT_REPORT.version
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """The exact account of one export."""
+    """The counts and digests of one export."""
 
     identity: SourceIdentity  # What was read
     source_rows: int  # Rows that the source counts; exported + quarantined + sensitive
     exported: int  # Rows of memories.parquet
     quarantined: Mapping[str, int]  # Reason to rows
-    sensitive: Mapping[str, int]  # Reason to rows; nothing else is known of them
-    warnings: Mapping[str, int]  # Name to occurrences: what was bent, oddities of the source
+    sensitive: Mapping[str, int]  # Reason to rows; nothing else is kept of them
+    warnings: Mapping[str, int]  # Name to occurrences: adjusted values, oddities of the source
     turns: int  # Rows of turns.parquet
-    retracted: int  # Sensitive rows that the export before still held
+    retracted: int  # Rows sensitive now that the previous export still held
     corpus_digest: str  # SHA-256 over the content hashes in position order; equal for equal corpora
     files: Mapping[str, str]  # Name of each table to its SHA-256
 
     @property
     def quarantined_rows(self) -> int:
-        """How many rows were set aside."""
+        """Return the number of rows that were quarantined."""
         return sum(self.quarantined.values())
 
     @property
     def sensitive_rows(self) -> int:
-        """How many rows stayed in the store because they are sensitive."""
+        """Return the number of rows left in the store because they are sensitive."""
         return sum(self.sensitive.values())
 
     def to_facts(self) -> dict[str, Any]:
-        """Return the facts that the export stage shows."""
+        """Return the counts that the export stage reports."""
         names = ("source_rows", "exported", "turns", "corpus_digest")
         return {
             **{name: getattr(self, name) for name in names},
@@ -103,7 +103,7 @@ class ExportReport:
 
 
 def read_report(out_dir: Path) -> ExportReport:
-    """Read the report of an export and check the digests of its tables."""
+    """Read the report of an export and verify the digests of its tables; StoreError if not."""
     path, found = out_dir / REPORT_FILE, None
     try:
         found = parse_json(path.read_text(encoding="utf-8"))
@@ -114,8 +114,8 @@ def read_report(out_dir: Path) -> ExportReport:
     value = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
     if value.pop("format", None) != REPORT_FORMAT:
         raise StoreError(
-            f"{path} is not an export report of format {REPORT_FORMAT}: run the night, which makes "
-            "the export anew"
+            f"{path} is not an export report of format {REPORT_FORMAT}: run the night, which "
+            "exports again"
         )
     identity = cast("dict[str, Any]", value.pop("identity"))
     identity["notes"] = tuple(identity["notes"])
@@ -124,13 +124,13 @@ def read_report(out_dir: Path) -> ExportReport:
         path = out_dir / name
         if not path.is_file() or hash_file(path) != digest:
             raise StoreError(
-                f"{path} is missing or does not match {REPORT_FILE} beside it: an "
+                f"{path} is missing or does not match {REPORT_FILE} in its folder: an "
                 f"export was interrupted or a file was changed: run the night"
             )
     return report
 
 
-# What changed between two exports, by id and content hash: the numbers of the nightly message.
+# Compare two exports by id and content hash, for the counts of the nightly message.
 
 _COMPARE = """
     SELECT count(*) FILTER (WHERE old.memory_id IS NULL),
@@ -144,16 +144,16 @@ _COMPARE = """
 
 
 class CorpusDiff(NamedTuple):
-    """Counts of memories by what became of them."""
+    """Counts of added, edited, deleted and unchanged memories between two exports."""
 
     added: int  # In the new export only
     edited: int  # In both, with different fields
-    deleted: int  # In the old export only (deleted, quarantined or sensitive by now)
+    deleted: int  # In the old export only (deleted, quarantined or sensitive now)
     unchanged: int  # In both, with equal fields
 
 
 def diff_corpora(previous: Path | None, current: Path) -> CorpusDiff:
-    """Compare two exports."""
+    """Count memories added, edited, deleted and unchanged since `previous` (None: all added)."""
     files = [p / MEMORIES_FILE if p.is_dir() else p for p in (previous, current) if p is not None]
     for file in files:
         if not file.is_file():
@@ -168,9 +168,9 @@ def diff_corpora(previous: Path | None, current: Path) -> CorpusDiff:
 
 @contextmanager
 def previous_export(memories: Path) -> Generator[Path | None]:
-    """Keep last night's table under another name for the comparison; nothing is copied."""
+    """Keep last night's table as a hard link while a new export replaces it; yield its path."""
     kept = memories.with_name(".previous.parquet")
-    # One that a failed night left still counts: what turned sensitive in that night is noticed.
+    # One left by a failed night still counts: rows that turned sensitive in it are noticed.
     if not kept.is_file():
         if not memories.is_file():
             yield None
@@ -179,20 +179,21 @@ def previous_export(memories: Path) -> Generator[Path | None]:
         fsync_dir(memories.parent)  # before the table is replaced
     yield kept
     kept.unlink()
-    fsync_dir(memories.parent)  # it holds texts that the source has lost since
+    fsync_dir(memories.parent)  # it holds texts that the source has deleted since
 
 
 # One pass in which every row is counted exactly once: memory, quarantined or sensitive.
 #
-# Sensitivity comes first. Of rows with one id the first is the memory and the others duplicates; if
-# any is sensitive none leaves the store, as the others may be older texts of it. The guard is last.
+# Sensitivity is checked first. Of rows with one id the first is the memory and the others are
+# duplicates; if any is sensitive, none is exported, as the others may be older texts of it. The
+# echo guard runs last.
 
 
 @dataclass(slots=True)
 class Tally:
-    """The running counts of one pass; `retracted` rows were exported before they were sensitive."""
+    """Running counts of one pass; `retracted`: exported earlier and sensitive now."""
 
-    quarantine: Callable[[QuarantineRow], object] | None = None  # Receives quarantined rows
+    quarantine: Callable[[QuarantineRow], object] | None = None  # Called with quarantined rows
     exported: int = 0
     quarantined: Counter[str] = field(default_factory=Counter[str])
     sensitive: Counter[str] = field(default_factory=Counter[str])
@@ -201,11 +202,11 @@ class Tally:
 
     @property
     def total(self) -> int:
-        """Return how many rows have been judged."""
+        """Return the number of rows counted so far, in any category."""
         return self.exported + self.quarantined.total() + self.sensitive.total()
 
     def set_aside(self, locator: str, reason: QuarantineReason, detail: str) -> None:
-        """Count a row that is not a memory, and quarantine it."""
+        """Count a row that is not a memory, and pass it to `quarantine`."""
         self.quarantined[reason] += 1
         if self.quarantine is not None:
             self.quarantine(QuarantineRow(locator, reason, detail))
@@ -221,14 +222,14 @@ def sift(
     guard: EchoGuard | None = None,
     forgotten: Tombstones = NOTHING_FORGOTTEN,
 ) -> Iterator[MemoryRecord]:
-    """Yield the memories among the rows, positions 0, 1, 2, ... in the order of the rows.
+    """Yield the memories among the rows, with positions 0, 1, 2, ... in row order.
 
-    Rows of one id are adjacent; a forgotten one counts as sensitive. The tally is complete once the
-    iterator is exhausted; `previous_ids` are those of an earlier export, so that rows which turned
-    sensitive are noticed.
+    Rows of one id must be adjacent; a forgotten memory counts as sensitive. The tally is complete
+    once the iterator is exhausted. `previous_ids` are the ids of the previous export, used to count
+    rows that have turned sensitive.
     """
     for key, found in groupby(
-        _judged(rows, tally, settings.max_content_bytes), key=lambda judged: judged[0].key
+        _find_sensitive(rows, tally, settings.max_content_bytes), key=lambda judged: judged[0].key
     ):
         first, duplicates, is_sensitive = _first_clean(found, settings.max_content_bytes)
         was_exported = str(key) in previous_ids
@@ -244,14 +245,14 @@ def sift(
             is_forgotten = forgotten.holds(made.record)
             record = made.record
             if guard is not None and not is_forgotten:
-                record = _guarded(record, guard, tally)
+                record = _strip_injected(record, guard, tally)
         except Rejected as rejected:
             tally.set_aside(first.locator, rejected.reason, rejected.detail)
             continue
         reason = FORGOTTEN if is_forgotten else _find_made_sensitivity(first, record)
         if reason is not None:
             tally.sensitive[reason] += 1
-            # Another text may have had the id of a forgotten one, which went with its snapshots.
+            # The id of a forgotten memory may have been reused; its snapshots are gone already.
             tally.retracted += was_exported and not is_forgotten
             continue
         tally.exported += 1
@@ -260,12 +261,12 @@ def sift(
 
 
 Judged = tuple[RawRow, str | None]
-"""A row, and why it is sensitive or None."""
+"""A row, and why it is sensitive (or None)."""
 
 
-def _judged(rows: Iterable[RawRow], tally: Tally, max_bytes: int) -> Iterator[Judged]:
-    """Yield rows with an id and why each is sensitive; count rows without an id."""
-    # Rows of one id may have one without an id between them.
+def _find_sensitive(rows: Iterable[RawRow], tally: Tally, max_bytes: int) -> Iterator[Judged]:
+    """Yield each row that has an id with its reason if sensitive; count rows without an id."""
+    # Rows of one id may have rows without an id between them.
     for row in rows:
         reason = find_sensitivity(row, max_bytes)
         if reason is not None:
@@ -278,7 +279,7 @@ def _judged(rows: Iterable[RawRow], tally: Tally, max_bytes: int) -> Iterator[Ju
 
 
 def _first_clean(found: Iterable[Judged], max_bytes: int) -> tuple[RawRow | None, list[str], bool]:
-    """Return the first clean row of an id, where others are, and whether one is sensitive."""
+    """Return the first clean row of an id, the locators of others, and whether any is sensitive."""
     first, duplicates, is_sensitive, is_unscanned = None, list[str](), False, False
     for row, reason in found:
         is_unscanned |= is_too_long(row, max_bytes)
@@ -288,11 +289,11 @@ def _first_clean(found: Iterable[Judged], max_bytes: int) -> tuple[RawRow | None
             first = row
         else:
             duplicates.append(row.locator)
-    # In doubt it is: one of several that was too long to be scanned may be.
+    # When in doubt, sensitive: one of several rows was too long to be scanned.
     return first, duplicates, is_sensitive or (is_unscanned and bool(duplicates))
 
 
-def _guarded(record: MemoryRecord, guard: EchoGuard, tally: Tally) -> MemoryRecord:
+def _strip_injected(record: MemoryRecord, guard: EchoGuard, tally: Tally) -> MemoryRecord:
     """Strip injected blocks; reject the memory if nothing else remains."""
     found = guard.judge(record)
     if found.text is None:
@@ -308,25 +309,25 @@ def _guarded(record: MemoryRecord, guard: EchoGuard, tally: Tally) -> MemoryReco
 
 
 def _find_made_sensitivity(row: RawRow, record: MemoryRecord) -> str | None:
-    """Scan texts that were joined or cut, which can make a secret."""
+    """Return why a joined or cut text reads like a secret, or None; unchanged texts passed."""
     names = ("content", "category", "tags", "expanded_keywords")
     texts = {name: getattr(record, name) for name in names}
     made = [text for name, text in texts.items() if text and row.fields.get(name) != text]
     return next(filter(None, map(find_text_sensitivity, made)), None)
 
 
-# The check of an export: the secret scan again, on every text of every table.
+# The check of an export: the secret scan again, over every text of every table.
 
-# Columns that noctuary computed of the others: hexadecimal, and a third of the time to scan.
+# Columns that noctuary computes: hexadecimal, and a third of the scanning time.
 _DIGESTS = frozenset({"content_hash"})
-PLACES_SHOWN = 10  # places that a report names; the count is always whole
+PLACES_SHOWN = 10  # places listed in the report; the counts are complete
 
 
 def scan_tables(directory: Path) -> dict[str, Any]:
-    """Scan every text column of every Parquet file of a directory.
+    """Run the secret scan over every text column of every Parquet file in a directory.
 
-    Returns how many `tables` and `texts` there are, how many were `found` to be sensitive, by
-    `reasons`, and the first `places`; no text.
+    Returns the number of `tables` and `texts`, the hits as `found` and by `reasons`, and the first
+    `places`; no text.
     """
     import polars as pl
     import pyarrow.parquet as pq
@@ -354,12 +355,12 @@ def scan_tables(directory: Path) -> dict[str, Any]:
 
 
 def rules_digest() -> str:
-    """Return the digest of the code and rules of the scan."""
+    """Return a digest of the scan's code and rules, so that a change reruns it."""
     return hash_text(Path(__file__).read_text("utf-8"), *read_rules())
 
 
 def _scan_column(column: pl.Series) -> tuple[int, list[tuple[int, str]]]:
-    """Return how many texts a column holds, and (row, reason) of those that read like secrets."""
+    """Return the number of texts in a column, and (row, reason) of those that look like secrets."""
     import polars as pl
 
     rows = column.alias("text").to_frame().with_row_index("row")
@@ -378,9 +379,9 @@ def _scan_column(column: pl.Series) -> tuple[int, list[tuple[int, str]]]:
 def refuse_emptied(
     source: Source, last: Path, paths: StorePaths, forgotten: Tombstones = NOTHING_FORGOTTEN
 ) -> None:
-    """Raise SourceEmptyError for a source without a row where a snapshot with rows serves.
+    """Raise SourceEmptyError if a source has no rows but the serving snapshot has memories.
 
-    Its rows may all be forgotten, as far as that is not finished.
+    A source emptied by forgetting is accepted.
     """
     own = source.own
     identity = own.identity()
@@ -389,7 +390,7 @@ def refuse_emptied(
     if identity.members or own.count():
         return
     with suppress(StoreError):
-        # The store itself was empty at the last export too, and only turns were kept.
+        # The store itself was empty at the last export too; only transcript turns were exported.
         rows = read_report(last).identity.marker.get("rows")
         if isinstance(rows, int) and rows <= len(forgotten.ids) and (rows or own is not source):
             return
@@ -407,13 +408,13 @@ def refuse_emptied(
 def _refuse_emptied_member(
     identity: SourceIdentity, last: Path, forgotten: Collection[str]
 ) -> None:
-    """Raise SourceEmptyError for one of several stores that has no row any more."""
+    """Raise SourceEmptyError if one of several stores had rows in the last export and has none."""
     known: Mapping[str, Mapping[str, int | str]] = {}
     with suppress(StoreError):
         known = read_report(last).identity.members
     for name, held in known.items():
         now = identity.members.get(name)
-        # All that was remembered may have been forgotten, as long as the file exists.
+        # Every remembered memory may have been forgotten, as long as the file exists.
         if now is None or now["rows"] or not held["rows"] or (name == OWN and "last_id" in now):
             continue
         if int(held["rows"]) <= sum(one.startswith(f"{name}:") for one in forgotten):
@@ -426,12 +427,12 @@ def _refuse_emptied_member(
         )
 
 
-# From a source to the corpus on disk, whole or not at all: tables are staged in the same folder,
-# and report.json goes last with their digests, so that `read_report` sees a crash between two
+# Export a source to the corpus on disk, all or nothing: tables are staged in the same folder, and
+# report.json is written last with their digests, so that `read_report` detects a crash between two
 # moves.
 
 TASK = "export"
-REPORTED_ROWS = 1_000  # rows between two reports of progress
+REPORTED_ROWS = 1_000  # rows between two progress reports
 _STAGING = ".export.tmp"
 _UNORDERED_TURNS = "turns-unordered.parquet"
 _FILES = (MEMORIES_FILE, TURNS_FILE, QUARANTINE_FILE)
@@ -448,13 +449,13 @@ def export_corpus(
     guard: EchoGuard | None = None,
     forgotten: Tombstones = NOTHING_FORGOTTEN,
 ) -> ExportReport:
-    """Export every memory that may leave its store and account for every row that did not.
+    """Export every memory that may leave its store, and count every row that was left out.
 
-    The caller holds the store's lock. SourceError where the source cannot be read to its end or
-    gave another number of rows than it counted; the previous export then stays.
+    The caller holds the store's lock. SourceError if the source cannot be read to its end or
+    yields another number of rows than it counted; the previous export then stays.
     """
     staging = out_dir / _STAGING
-    remove_tree(staging)  # what a killed export left behind
+    remove_tree(staging)  # left behind by a killed export
     staging.mkdir(parents=True)
     try:
         with (
@@ -482,11 +483,11 @@ def export_corpus(
             )
             digest = corpus_digest(write(found))
         n_turns = order_turns(staging / _UNORDERED_TURNS, staging / TURNS_FILE)
-        report = _account(source, tally, digest, n_turns, staging)
+        report = _report(source, tally, digest, n_turns, staging)
         for name in _FILES:
             with replacement(out_dir / name) as tmp:
                 (staging / name).replace(tmp)
-        # As the last file of an export. ASCII: a path may hold bytes that are no text.
+        # Written last. ASCII, because a path may hold bytes that are not text.
         value = {"format": REPORT_FORMAT, **asdict(report)}
         write_text(out_dir / REPORT_FILE, json.dumps(value, indent=2, sort_keys=True) + "\n")
     finally:
@@ -504,7 +505,7 @@ def _rows(source: Source, progress: Progress) -> Iterator[RawRow]:
         progress.update(TASK, done, total)
 
 
-def _account(source: Source, tally: Tally, digest: str, turns: int, staging: Path) -> ExportReport:
+def _report(source: Source, tally: Tally, digest: str, turns: int, staging: Path) -> ExportReport:
     source_rows, identity = source.count(), source.identity()
     if tally.total != source_rows:
         raise SourceError(

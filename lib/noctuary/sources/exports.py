@@ -1,7 +1,7 @@
-"""Exports of other tools: the reference MCP server's graph, mem0's JSON, CSV.
+"""Read exports of other tools: the reference MCP server's graph, mem0's JSON, CSV.
 
-Each is read once and held. `memory.jsonl`: modelcontextprotocol/servers, src/memory/index.ts. mem0:
-mem0ai/mem0, mem0/memory/main.py and docs/openapi.json.
+Each file is read once and held in memory. `memory.jsonl`: modelcontextprotocol/servers,
+src/memory/index.ts. mem0: mem0ai/mem0, mem0/memory/main.py and docs/openapi.json.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from noctuary.sources.transcripts import as_list, as_name, as_object
 from noctuary.text.flags import find_mark
 from noctuary.text.stamps import read_stamp
 
-MAX_FILE_BYTES = 256 * 2**20  # of one that is held; parsed it takes several times as much
+MAX_FILE_BYTES = 256 * 2**20  # of a file held in memory; parsed it takes several times as much
 ID_HASH_CHARS = 12  # 48 bits are enough for the texts of one entity
 _UTF8_BOM = b"\xef\xbb\xbf"
 
 
 def read_whole(path: Path) -> tuple[bytes, str]:
-    """Return the bytes of a file, and their digest; SourceError where it is too large or closed."""
+    """Return the bytes of a file and their digest; SourceError if too large or unreadable."""
     try:
         with path.open("rb") as handle:
             data = handle.read(MAX_FILE_BYTES + 1)
@@ -61,18 +61,18 @@ def read_whole(path: Path) -> tuple[bytes, str]:
     return data.removeprefix(_UTF8_BOM), sha256(data).hexdigest()
 
 
-# The graph of the reference MCP server: a memory per observation. Entities without one are none.
-# Its forks add dates (`createdAt`, `lastModified`), observations as objects, a line of their own.
+# The graph of the reference MCP server: one memory per observation; entities without one are not.
+# Forks add dates (`createdAt`, `lastModified`), observations as objects, a header line.
 
 GRAPH_KIND = "mcp-memory"
-_MOST_EVIDENCE = 20  # observations that count as evidence of a relation
+_MOST_EVIDENCE = 20  # observations kept as evidence of a relation
 _LOOKED_AT_BYTES = 4 * 2**20
 _LOOKED_AT_LINES = 40
-# Of a record that is longer than what is looked at; quotes in a text have a backslash before them.
+# For a record longer than the prefix read; quotes inside a text follow a backslash.
 _TYPE = re.compile(rb'"type"\s*:\s*"(?:entity|relation)"')
 _SHAPE = re.compile(rb'"(?:entityType|observations|relationType)"\s*:')
 _BRACKETS = re.compile(rb'\\.|["{}]', re.DOTALL)
-_FORK_HEADER = "_aim"  # the type of the first line that mcp-knowledge-graph writes
+_FORK_HEADER = "_aim"  # type of the header line that mcp-knowledge-graph writes
 _CREATED = ("createdAt", "created_at", "timestamp")
 _UPDATED = ("updatedAt", "updated_at", "lastModified")
 
@@ -91,12 +91,12 @@ def is_memory_graph(path: Path) -> bool:
                     if "id" in found and "content" in found:
                         return False
             if not line.endswith(b"\n") and all(shape.search(line) for shape in (_TYPE, _SHAPE)):
-                return left <= 0  # cut off, so that it is no JSON
+                return left <= 0  # cut off, so it does not parse
     return False
 
 
 def _kind_of(fields: Mapping[str, object]) -> str:
-    """Return "entity" or "relation", "" for neither."""
+    """Return "entity" or "relation", or "" for anything else."""
     kind = fields.get("type")
     is_entity = kind == "entity" and ("observations" in fields or "entityType" in fields)
     is_relation = kind == "relation" and "from" in fields and "to" in fields
@@ -104,7 +104,7 @@ def _kind_of(fields: Mapping[str, object]) -> str:
 
 
 def _split_records(line: bytes) -> Iterator[bytes]:
-    """Yield the JSON objects of a line, and any other text between them."""
+    """Yield the JSON objects of a line, and any text between them."""
     depth = begin = 0
     in_text = False
     for found in _BRACKETS.finditer(line):
@@ -125,7 +125,7 @@ def _split_records(line: bytes) -> Iterator[bytes]:
 
 
 class MemoryGraphSource(HeldSource):
-    """A memory.jsonl of the reference MCP server, of a fork of it, or what `read_graph` answers."""
+    """A memory.jsonl of the reference MCP server or a fork, or the answer of `read_graph`."""
 
     def __init__(self, path: Path, graph: Mapping[str, object] | None = None) -> None:
         data, digest = read_whole(path)
@@ -144,11 +144,11 @@ class MemoryGraphSource(HeldSource):
         lines = data.split(b"\n")
         for number, line in enumerate(lines, start=1):
             for record in _split_records(line):
-                rows += self._take(FileLine(number, record, len(record), number < len(lines)))
+                rows += self._parse_rows(FileLine(number, record, len(record), number < len(lines)))
         super().__init__(GRAPH_KIND, path, rows, sha256=digest)
 
     def _said(self) -> Iterator[KnownConcept | KnownMention | KnownEdge]:
-        """Yield entities as concepts, mentions of them by memories, and relations."""
+        """Yield entities as concepts, mentions of them in memories, and relations."""
         for name, kind in self._entities.items():
             yield KnownConcept(name, (), kind)
             yield from (KnownMention(key, name, "about") for key in self._memories[name])
@@ -156,7 +156,7 @@ class MemoryGraphSource(HeldSource):
             behind = self._memories[source] or self._memories[target]
             yield KnownEdge(source, target, relation, 1, tuple(islice(behind, _MOST_EVIDENCE)))
 
-    def _take(self, line: FileLine) -> Iterator[RawRow]:
+    def _parse_rows(self, line: FileLine) -> Iterator[RawRow]:
         row = parse_line(line)
         fields = row.fields
         names = {key: as_name(fields.get(key)) for key in ("name", "from", "to", "relationType")}
@@ -178,7 +178,7 @@ class MemoryGraphSource(HeldSource):
 
 
 def _observation_row(row: RawRow, name: str, kind: str, observation: object) -> RawRow:
-    """Return the row of an observation; its own date wins over that of its entity."""
+    """Return an observation as a row; its own date wins over its entity's."""
     fields, own = row.fields, as_object(observation)
     text = own["content"] if isinstance(own.get("content"), str) else observation
     created, updated = _first_of(own, _CREATED), _first_of(own, _UPDATED)
@@ -202,24 +202,24 @@ def _observation_row(row: RawRow, name: str, kind: str, observation: object) -> 
 
 
 def _first_of(fields: Mapping[str, object], names: Iterable[str]) -> object:
-    """Return the first value that is set, or None."""
+    """Return the first field that is set, or None."""
     return next((fields[name] for name in names if fields.get(name) not in (None, "")), None)
 
 
-# mem0: what `get_all()` returns, as JSON. Its platform's exports have a schema of their caller's,
-# its local Qdrant is pickled, and its history.db does not say whose a memory is.
+# mem0: the answer of `get_all()` as JSON. Exports of its platform have a schema set by the caller,
+# its local Qdrant is pickled, and its history.db does not record the owner of a memory.
 
 MEM0_KIND = "mem0-json"
-GET_ALL_DEFAULT = 20  # memories that get_all() of mem0 2.x returns unless `top_k` is said
+GET_ALL_DEFAULT = 20  # memories that get_all() of mem0 2.x returns without `top_k`
 NOTE_DEFAULT = "mem0_get_all_default"
 NOTE_PAGE = "mem0_one_page"
 UNREAD_EXPIRY = "expiration_date_unusable"
-_HEAD_BYTES = 64 * 2**10  # that show whether a file is mem0's
+_HEAD_BYTES = 64 * 2**10  # enough to recognise a file of mem0
 _EXPIRES = re.compile(rb'"expiration_date"\s*:\s*"(\d{4}-\d\d-\d\d)')
 
 
 def count_expired(path: Path) -> int:
-    """Count the expired memories of a mem0 file, which grow daily without a write."""
+    """Count the expired memories of a mem0 file, a number that grows without a write."""
     try:
         with path.open("rb") as handle:
             if path.suffix != ".json" or b'"memory"' not in handle.read(_HEAD_BYTES):
@@ -232,11 +232,11 @@ def count_expired(path: Path) -> int:
 
 
 def _today() -> str:
-    return datetime.now(UTC).date().isoformat()  # mem0 too compares days of UTC
+    return datetime.now(UTC).date().isoformat()  # mem0 compares UTC dates as well
 
 
 class Mem0Source(HeldSource):
-    """The memories of mem0 in a JSON file: a list, or an object with `results`."""
+    """The memories of a mem0 JSON file: a list, or an object with `results`."""
 
     def __init__(self, path: Path, value: object, digest: str) -> None:
         pages, today = _pages_of(value), _today()
@@ -254,7 +254,7 @@ class Mem0Source(HeldSource):
 
 
 def _pages_of(value: object) -> list[Mapping[str, object]]:
-    """Return the pages of one answer of `get_all()` or of a list of them."""
+    """Return the pages of one answer of `get_all()`, or of a list of answers."""
     listed = as_list(value)
     if any("results" in as_object(item) for item in listed):
         return [as_object(item) for item in listed]
@@ -292,7 +292,7 @@ def _mem0_row(locator: str, item: Mapping[str, object], today: str) -> RawRow:
 
 
 def open_json(path: Path) -> Source:
-    """Open a JSON file; SourceFormatError names its kind if it is not supported."""
+    """Open a JSON file as a mem0 export or an MCP memory graph, else raise SourceFormatError."""
     data, digest = read_whole(path)
     try:
         value: object = parse_json(data.decode("utf-8"))
@@ -307,24 +307,24 @@ def open_json(path: Path) -> Source:
     if isinstance(graph.get("entities"), list) and isinstance(graph.get("relations"), list):
         return MemoryGraphSource(path, graph)
     raise SourceFormatError(
-        f"{path} is JSON, but no export that noctuary knows.{_what_of_claude(value)} Expected is "
-        f"what mem0's get_all() returns (objects with 'id' and 'memory'; call it with top_k, "
-        f"without it stops at {GET_ALL_DEFAULT}), the reference MCP server's memory, or the "
+        f"{path} is JSON, but not an export that noctuary knows.{_of_claude(value)} Expected "
+        f"the result of mem0's get_all() (objects with 'id' and 'memory'; call it with top_k, "
+        f"otherwise it stops at {GET_ALL_DEFAULT}), the reference MCP server's memory, or the "
         f"conversations.json of ChatGPT or Claude, which a night reads."
     )
 
 
-# Files of a claude.ai export beside its conversations: a key of theirs, and what they hold.
+# Other files of a claude.ai export: a key in each, and what the file holds.
 _CLAUDE_FILES = {
-    "conversations_memory": "what Claude wrote down about you (memories.json)",
-    "project_memories": "what Claude wrote down about you (memories.json)",
+    "conversations_memory": "what Claude remembered about you (memories.json)",
+    "project_memories": "what Claude remembered about you (memories.json)",
     "prompt_template": "projects of a Claude export (projects.json)",
     "verified_phone_number": "the account of a Claude export (users.json)",
 }
 
 
-def _what_of_claude(value: object) -> str:
-    """Describe a file of a claude.ai export; "" for anything else."""
+def _of_claude(value: object) -> str:
+    """Describe a file of a claude.ai export by its keys; "" for anything else."""
     for item in (as_object(value), *map(as_object, as_list(value))):
         for key in item.keys() & _CLAUDE_FILES.keys():
             return f" It holds {_CLAUDE_FILES[key]}: save the texts that matter as Markdown."
@@ -343,12 +343,12 @@ _HOW = ("delimiter", "date_format")
 
 
 def mapping_of(path: Path) -> Path:
-    """Return the path of the column mapping of a CSV file."""
+    """Return the path of a CSV file's column mapping."""
     return path.with_name(f"{path.name}.toml")
 
 
 class CsvSource(HeldSource):
-    """A CSV or TSV file in UTF-8 with a header."""
+    """A CSV or TSV file in UTF-8 with a header and an optional column mapping."""
 
     def __init__(self, path: Path) -> None:
         data, digest = read_whole(path)
@@ -371,14 +371,14 @@ class CsvSource(HeldSource):
 
 
 def _read_mapping(path: Path) -> tuple[Mapping[str, object], str]:
-    """Return a column mapping and its digest; empty if there is no file."""
+    """Return a column mapping and its digest; both empty if there is no file."""
     if not path.is_file():
         return {}, ""
     data, digest = read_whole(path)
     try:
         named = tomllib.loads(data.decode("utf-8"))
     except ValueError as error:
-        raise SourceFormatError(f"{path} is no TOML: {error}.") from None
+        raise SourceFormatError(f"{path} is not valid TOML: {error}.") from None
     if unknown := sorted(named.keys() - {*_FIELDS, *_HOW}):
         raise SourceFormatError(
             f"{path} names {', '.join(unknown)}; known are {', '.join((*_FIELDS, *_HOW))}."
@@ -389,7 +389,7 @@ def _read_mapping(path: Path) -> tuple[Mapping[str, object], str]:
 def _columns(
     path: Path, named: Mapping[str, object], header: Sequence[str]
 ) -> Mapping[str, list[str]]:
-    """Return the columns of each field; SourceFormatError if content has none."""
+    """Map each field to its columns; SourceFormatError if one is missing or content has none."""
     own = {name: [name] for name in _FIELDS if name in header}
     said = {name: as_list(named[name]) or [named[name]] for name in _FIELDS if name in named}
     columns = {**own, **{name: list(map(str, found)) for name, found in said.items()}}
@@ -397,25 +397,26 @@ def _columns(
     if missing or "content" not in columns:
         what = f"the column {missing[0]!r}" if missing else "a column for the text"
         raise SourceFormatError(
-            f"{path} has not {what}; found {', '.join(map(as_name, header)) or 'none'}. Name its "
+            f"{path} does not have {what}; found "
+            f"{', '.join(map(as_name, header)) or 'none'}. Name its "
             f'columns in {mapping_of(path).name}, for example content = "Text".'
         )
     return columns
 
 
 def _date_format(path: Path, named: Mapping[str, object]) -> str:
-    """Return the date format of a mapping, checked by a round trip."""
+    """Return the date format of a mapping, checked by a round trip; "" if not set."""
     pattern = named.get("date_format", "")
     known = datetime(2026, 11, 28, 14, 5, 59, tzinfo=UTC)
     back = None
-    # Doubled directives are an error of the pattern that Python makes of a format.
+    # Doubled directives fail in the regular expression that Python builds from the format.
     with suppress(TypeError, ValueError, re.error, IndexError, KeyError, OverflowError):
         back = datetime.strptime(known.strftime(str(pattern)), str(pattern))  # noqa: DTZ007
     is_whole = isinstance(pattern, str) and back is not None and back.date() == known.date()
     if pattern != "" and not is_whole:
         raise SourceFormatError(
-            f"{path}: date_format {pattern!r} cannot be used: year, month and day must all be in "
-            f'it. Expected is a format of Python\'s strptime, for example "%d.%m.%Y".'
+            f"{path}: date_format {pattern!r} cannot be used: it must contain year, month and day. "
+            f'Expected is a format of Python\'s strptime, for example "%d.%m.%Y".'
         )
     return str(pattern)
 
@@ -434,7 +435,7 @@ def _csv_row(
             moment = datetime.strptime(said, date_format)  # noqa: DTZ007 (it may have a zone)
             fields[name] = moment.isoformat()
     key = as_name(fields.get("id"))
-    # Without an id, the same text is the same memory.
+    # Without an id column, equal texts are one memory.
     key = key or f"row-{hash_text(str(fields['content']))[:ID_HASH_CHARS]}"
     return RawRow(locator, key, fields)
 
@@ -457,7 +458,7 @@ _UNREADABLE = {
 
 
 def describe_unreadable(path: Path) -> str:
-    """Describe a path that is not supported and how to convert it; "" if unknown."""
+    """Describe a path that is not supported, with how to convert it; "" if unknown."""
     if path.is_dir():
         is_qdrant = (path / "collection").is_dir() and (path / "meta.json").is_file()
         return f"It looks like {UNREADABLE_TABLES['points']}." if is_qdrant else ""

@@ -1,4 +1,4 @@
-"""Find memories on this machine, in the usual places of each tool; read-only."""
+"""Find memory stores on this machine, in the usual places of each tool; read-only."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from noctuary.sources.several import EVERY, OWN, TRANSCRIPTS, expand_member
 from noctuary.sources.source import RawRow, Source
 from noctuary.sources.transcripts import as_object
 
-# The tools, and where each keeps memories: adding one is a line. `open_source` then says which kind
-# of store it is, or that this noctuary reads none such.
+# The tools and where each keeps memories: adding one is a line. `open_source` detects the kind of
+# store, or raises if noctuary cannot read it.
 
 
 class Finder(NamedTuple):
-    """One place of a tool: below the folder in a variable, else below the usual one."""
+    """A usual place of one tool: a path below a folder from a variable or a default folder."""
 
     name: str  # Of the source, in [sources]
-    what: str  # As a person calls it
-    variable: str  # "" for none
-    folder: str  # "" where only the variable says it
+    what: str  # Display name of the tool
+    variable: str  # Environment variable with the folder, or ""
+    folder: str  # Default folder, or "" if only the variable sets one
     below: str = ""
-    begins: str = ""  # TRANSCRIPTS, or nothing
+    begins: str = ""  # Prefix of the line in [sources]: TRANSCRIPTS or ""
 
 
 _CLAUDE, _CODEX = ("CLAUDE_CONFIG_DIR", "~/.claude"), ("CODEX_HOME", "~/.codex")
@@ -69,40 +69,40 @@ FINDERS = (
     Finder("claude-memory", "claude-memory", "MEMORY_HOME", "~/.claude/claude-memory", _MEMORIES),
     Finder("claude-memory-2", "claude-memory, MEMORY_DB", "MEMORY_DB", ""),
     Finder("claude-memory-3", "claude-memory, old place", "", "~/.claude/metaclaw", _MEMORIES),
-    # The leaf is the usual place; a palace that was made one folder higher is read there only.
+    # The leaf is the usual place; a palace created one folder higher is found only there.
     Finder("palace", "MemPalace", "MEMPALACE_PALACE_PATH", "~/.mempalace/palace", _CHROMA),
     Finder("palace-2", "MemPalace, one folder up", "", "~/.mempalace", _CHROMA),
-    # Since 3.10 a new palace lies where the XDG Base Directory Specification wants settings.
+    # Since 3.10 a new palace lies where the XDG Base Directory Specification puts settings.
     Finder("palace-4", "MemPalace", _XDG, "~/.config", f"mempalace/palace/{_CHROMA}"),
     Finder("palace-5", "MemPalace", "MEMPALACE_CONFIG_DIR", "", f"palace/{_CHROMA}"),
-    # Other names of MEMPALACE_PALACE_PATH.
+    # Deprecated names of MEMPALACE_PALACE_PATH.
     Finder("palace-6", "MemPalace", "MEMPALACE_PALACE", "", _CHROMA),
     Finder("palace-7", "MemPalace", "MEMPAL_PALACE_PATH", "", _CHROMA),
 )
 
 
-_MOST_BYTES = 1_000_000  # of MemPalace's settings, which are a few lines
+_MOST_BYTES = 1_000_000  # of MemPalace's settings file, which has a few lines
 
 
 @dataclass(slots=True)
 class Found:
-    """Counts of one place; no text."""
+    """A place found on disk, with the counts of its memories; holds no text."""
 
     name: str
     what: str
-    said: str  # Its line in [sources]; a path in full
+    said: str  # Its line for [sources], with an absolute path
     files: int = 0
     size_bytes: int = 0
-    memories: int = 0  # That a night would export
+    memories: int = 0  # Rows that a night would export
     secrets: int = 0  # Marked, or found by the secret scan
     set_aside: int = 0  # Quarantined: deleted, empty, damaged
-    fault: str = ""  # Why it is left out
+    fault: str = ""  # Why it cannot be used
 
 
 def find_places(environ: Mapping[str, str], markdown: Sequence[Path]) -> Iterator[Found]:
-    """Yield each place that exists, once; `markdown` are folders that the user named."""
+    """Yield each existing place once; `markdown` are note folders that the user named."""
     home, known = Path(os.path.realpath(Path.home())), set[tuple[str, str]]()
-    for name, what, begins, path, is_named in (*_usual(environ), *_named(markdown)):
+    for name, what, begins, path, is_named in (*_usual_places(environ), *_named_places(markdown)):
         parts = path.parts
         at = parts.index(EVERY) if EVERY in parts else len(parts)
         top, rest = Path(*parts[:at]), Path(*parts[at:])
@@ -118,28 +118,28 @@ def find_places(environ: Mapping[str, str], markdown: Sequence[Path]) -> Iterato
 
 
 _Place = tuple[str, str, str, Path, bool]
-"""Name, what it is, how its line begins, its path, and whether the user named it."""
+"""Name, display name, line prefix, path, and whether the user set the path."""
 
 
-def _usual(environ: Mapping[str, str]) -> Iterator[_Place]:
+def _usual_places(environ: Mapping[str, str]) -> Iterator[_Place]:
     for name, what, variable, folder, below, begins in FINDERS:
-        said = _said(environ, variable)
+        said = _read_variable(environ, variable)
         if base := said or folder:
             yield name, what, begins, expand_user(base).absolute() / below, bool(said)
         if name == "palace" and not said and (base := _configured_palace(environ)):
             yield "palace-3", what, begins, expand_user(base).absolute() / below, True
 
 
-def _said(environ: Mapping[str, str], variable: str) -> str:
-    """Return a variable, or ""; a relative XDG folder is ignored, as specified."""
+def _read_variable(environ: Mapping[str, str], variable: str) -> str:
+    """Return an environment variable, or ""; a relative XDG folder is ignored, per the XDG spec."""
     said = environ.get(variable, "").strip() if variable else ""
     return "" if variable == _XDG and not os.path.isabs(said) else said  # noqa: PTH117
 
 
 def _configured_palace(environ: Mapping[str, str]) -> str:
-    """Return the folder that MemPalace's own settings name, "" for none."""
-    xdg = _said(environ, _XDG) or "~/.config"
-    said_folder = _said(environ, "MEMPALACE_CONFIG_DIR")
+    """Return the palace folder set in MemPalace's own config.json, or ""."""
+    xdg = _read_variable(environ, _XDG) or "~/.config"
+    said_folder = _read_variable(environ, "MEMPALACE_CONFIG_DIR")
     folders = (said_folder,) if said_folder else ("~/.mempalace", f"{xdg}/mempalace")
     files = (expand_user(f"{folder}/config.json") for folder in folders)
     return next(filter(None, map(_palace_path, files)), "")
@@ -153,7 +153,7 @@ def _palace_path(file: Path) -> str:
     return said if isinstance(said, str) and said.isprintable() else ""
 
 
-def _named(markdown: Sequence[Path]) -> Iterator[_Place]:
+def _named_places(markdown: Sequence[Path]) -> Iterator[_Place]:
     taken = {OWN, "palace-3", *(finder.name for finder in FINDERS)}
     for path in markdown:
         plain = re.sub(r"[^a-z0-9]+", "-", path.absolute().name.lower())[:40].strip("-") or "notes"
@@ -163,29 +163,29 @@ def _named(markdown: Sequence[Path]) -> Iterator[_Place]:
         yield name, "Markdown", "", path.absolute(), True
 
 
-# Counting what a night would read.
+# Count the memories of a place as a night would export them.
 
 
 def look_into(found: Found, turns: Path, settings: Settings, progress: Progress = SILENT) -> None:
-    """Count the memories of a place; transcripts are read into `turns`. Errors become `fault`."""
+    """Count the memories of a place; turns are ingested into `turns`. Errors become `fault`."""
     try:
         for _, member in expand_member(found.name, found.said, Path("/")):
             path = path_of(member.source)
             if member.is_transcripts:
-                _look_into_transcripts(found, path, turns, settings, progress)
+                _count_turns(found, path, turns, settings, progress)
             else:
                 with open_source(path) as source:
-                    _count(found, path, source, settings, progress)
+                    _count_rows(found, path, source, settings, progress)
     except (NoctuaryError, OSError) as error:
         found.fault = str(error)
-    except Exception as error:  # one place must not hide the others; its text may quote a memory
+    except Exception as error:  # do not hide the other places; its text may quote a memory
         name = type(error).__name__
         found.fault = f"it cannot be read, and noctuary does not know why ({name}); please report"
     if not found.fault and not found.memories:
         found.fault = "it holds no memory yet"
 
 
-def _look_into_transcripts(
+def _count_turns(
     found: Found, root: Path, turns: Path, settings: Settings, progress: Progress
 ) -> None:
     report = ingest_transcripts(root, turns, settings.transcripts, progress)
@@ -197,7 +197,7 @@ def _look_into_transcripts(
     found.secrets += report.sensitive + report.withheld
 
 
-def _count(
+def _count_rows(
     found: Found, path: Path, source: Source, settings: Settings, progress: Progress
 ) -> None:
     tally, total = Tally(), source.count()

@@ -1,7 +1,7 @@
 """Read an exported corpus: one JSON object a line, plain or gzip.
 
-A first pass learns the order; an unsorted file is then read in passes, a window of the order each,
-so that no text is ever put into a temporary file.
+A first pass records the order of ids; an unsorted file is then read in several passes, one window
+of that order each, so that no text is written to a temporary file.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ EXPECTED_KEYS = (
     "session_id", "wing",
 )  # fmt: skip
 
-MAX_LINE_BYTES = 64 * 2**20  # that are held in memory; a longer line is quarantined
-WINDOW_BYTES = 64 * 2**20  # held at once of an unsorted file: larger needs fewer passes
-MAX_ID_CHARS = 512  # longer ones are content in the wrong place
+MAX_LINE_BYTES = 64 * 2**20  # held in memory; a longer line is quarantined
+WINDOW_BYTES = 64 * 2**20  # of an unsorted file held at once: larger needs fewer passes
+MAX_ID_CHARS = 512  # a longer one is content in the wrong field
 _READ_BYTES = 1 << 20
 _UTF8_BOM = b"\xef\xbb\xbf"
 _MAX_KEYS_NAMED = 12
@@ -52,21 +52,21 @@ _KEY_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,30}")
 
 
 class FileLine(NamedTuple):
-    """One non-blank line."""
+    """One non-blank line of the file, with its number and size."""
 
-    number: int  # 1-based line of the (unpacked) file
-    data: bytes  # Its bytes without the line end, at most so many as a line may have
-    size_bytes: int  # Its whole length
-    is_ended: bool  # False for a last line without a line end
+    number: int  # 1-based, in the decompressed file
+    data: bytes  # Without the line end, cut to MAX_LINE_BYTES
+    size_bytes: int  # Its full length
+    is_ended: bool  # False for a last line without a newline
 
 
 @dataclass(slots=True)
 class _Scan:
-    """The result of the first pass."""
+    """The result of the first pass: ids and sizes by row, and the keys found."""
 
-    # By row: its id, or its neighbour's, so that one without stays where it was read
+    # Id of each row, or of the row before, so that one without an id keeps its place
     keys: list[int | str | None] = field(default_factory=list[int | str | None])
-    sizes: array[int] = field(default_factory=lambda: array("q"))  # Likewise
+    sizes: array[int] = field(default_factory=lambda: array("q"))  # By row
     id_kind: IdKind = "int"
     is_recognised: bool = False
     # Key and speaker of rows that look like memories
@@ -75,7 +75,7 @@ class _Scan:
 
 
 class JsonlSource(Source):
-    """A JSONL file, pinned to the bytes it had: a writer's appends stay out of every pass."""
+    """A JSONL file, pinned to its size when opened: later appends are not read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.absolute()
@@ -97,7 +97,7 @@ class JsonlSource(Source):
             )
 
     def identity(self) -> SourceIdentity:
-        """Return path, digest and size of what is read; makes the first pass if none was made."""
+        """Return path, digest, size and row count; runs the first pass if needed."""
         scan = self._scan()
         kind = "jsonl.gz" if self._is_gzip else "jsonl"
         size = {"size_bytes": self._stat.st_size, "mtime_ns": self._stat.st_mtime_ns}
@@ -105,16 +105,16 @@ class JsonlSource(Source):
         return SourceIdentity(kind, str(self._path), "1", scan.id_kind, marker)
 
     def count(self) -> int:
-        """Return the number of non-blank lines."""
+        """Return the number of non-blank lines; runs the first pass if needed."""
         return len(self._scan().keys)
 
     def rows(self) -> Iterator[RawRow]:
-        """Yield the rows by ascending id; one without a usable id stays behind its neighbour."""
+        """Yield the rows by ascending id; a row without a usable id follows its predecessor."""
         scan = self._scan()
         order = _key_order(scan)
         for line in self._lines() if order is None else self._in_order(order, scan):
             row = parse_line(line)
-            # Every key has the type that the whole file has.
+            # All keys get the type found for the whole file.
             is_other = scan.id_kind == "str" and isinstance(row.key, int)
             yield replace(row, key=str(row.key)) if is_other else row
 
@@ -131,7 +131,7 @@ class JsonlSource(Source):
                     is_memory = {"id", "content"} <= row.fields.keys()
                     scan.is_recognised |= is_memory
                     scan.speakers |= _speakers_of(row.fields) if is_memory else set()
-                    # Only column names: a key may hold any text.
+                    # Only identifiers: a key may hold any text.
                     names = scan.first_keys or filter(_KEY_NAME.fullmatch, row.fields)
                     scan.first_keys = list(islice(names, _MAX_KEYS_NAMED))
                 last = last if row.key is None else row.key
@@ -145,7 +145,7 @@ class JsonlSource(Source):
         return self._scanned
 
     def _in_order(self, order: NDArray[np.int64], scan: _Scan) -> Iterator[FileLine]:
-        """Yield the lines in an order, pass by pass over as many as may be held, at least one."""
+        """Yield the lines in an order, in passes that each hold at most a window, or one line."""
         ends = np.cumsum(np.frombuffer(scan.sizes, dtype=np.int64)[order])
         start = 0
         while start < len(order):
@@ -158,7 +158,7 @@ class JsonlSource(Source):
             start = stop
 
     def _lines(self) -> Iterator[FileLine]:
-        """Make one pass over the non-blank lines."""
+        """Make one pass over the non-blank lines, and check that the digest is unchanged."""
         raw = _HashingReader(self._handle.fileno(), self._stat.st_size)
         buffered = io.BufferedReader(raw, _READ_BYTES)
         stream = gzip.GzipFile(fileobj=buffered) if self._is_gzip else buffered
@@ -218,21 +218,21 @@ class JsonlSource(Source):
         )
 
 
-# Who speaks in conversations; a corpus has no such keys with both.
+# Values that mark a conversation, which has both sides under one key; a corpus does not.
 _SPEAKER_KEYS = ("role", "type", "sender", "author", "from", "speaker")
 _ASKING = frozenset({"user", "human"})
 _ANSWERING = frozenset({"assistant", "gemini", "model", "qwen", "ai", "bot", "agent", "gpt"})
 
 
 def _speakers_of(fields: Mapping[str, object]) -> set[tuple[str, str]]:
-    """Return (key, speaker) pairs of a row."""
+    """Return the (key, speaker) pairs of a row."""
     found = ((key, fields.get(key)) for key in _SPEAKER_KEYS)
     known = _ASKING | _ANSWERING
     return {(k, v.lower()) for k, v in found if isinstance(v, str) and v.lower() in known}
 
 
 class _HashingReader(io.RawIOBase):
-    """Reads a pinned range by position and digests what passes."""
+    """Reads a pinned range of a file by position and hashes the bytes read."""
 
     def __init__(self, fd: int, size_bytes: int) -> None:
         self._fd = fd
@@ -252,10 +252,10 @@ class _HashingReader(io.RawIOBase):
 
 
 def _key_order(scan: _Scan) -> NDArray[np.int64] | None:
-    """Return row indices in key order, or None where the file is in key order already."""
+    """Return row indices in key order, or None if the file is already sorted."""
     keys: NDArray[Any] = np.array(scan.keys if scan.id_kind == "int" else [], dtype=np.int64)
     if scan.id_kind == "str":
-        # Objects, not fixed-width strings: one long id must not widen all of them.
+        # Objects instead of fixed-width strings: one long id must not widen all of them.
         keys = np.array([str(key) for key in scan.keys], dtype=object)
     if bool(np.all(keys[:-1] <= keys[1:])):
         return None
@@ -263,7 +263,7 @@ def _key_order(scan: _Scan) -> NDArray[np.int64] | None:
 
 
 def parse_line(line: FileLine) -> RawRow:
-    """Return the row of a line; one without a usable id keeps its fields."""
+    """Parse a line into a RawRow; a row without a usable id keeps its fields."""
     locator, value, broken = f"line {line.number}", None, QuarantineReason.LINE_TOO_LONG
     if line.size_bytes <= MAX_LINE_BYTES:
         broken = QuarantineReason.NOT_AN_OBJECT
@@ -286,11 +286,11 @@ def parse_line(line: FileLine) -> RawRow:
 
 
 def usable_id(value: object) -> int | str | None:
-    """Return a value that can be an id: a 64-bit number or a printable text, else None."""
+    """Return a value usable as an id (a 64-bit number or a printable text), else None."""
     if isinstance(value, int):
         is_number = not isinstance(value, bool) and -(2**63) <= value < 2**63
         return value if is_number else None
     if not isinstance(value, str) or not value.strip() or len(value) > MAX_ID_CHARS:
         return None
-    # Not printable: surrogates cannot be written, control characters break every table and log.
+    # Surrogates cannot be written, and control characters break tables and logs.
     return value if value.isprintable() else None

@@ -1,4 +1,4 @@
-"""Read from the store what a snapshot lacks: rows added, changed and removed since."""
+"""Read from a store what changed since its snapshot: rows added, changed and removed."""
 
 from __future__ import annotations
 
@@ -32,51 +32,51 @@ if TYPE_CHECKING:
 
 
 class Since(NamedTuple):
-    """State of the store when the snapshot was made."""
+    """The state of a store when its snapshot was made."""
 
     last_id: int  # The highest id at that time
-    rows: int | None  # How many rows it had then; None where that is not known
+    rows: int | None  # Number of rows it had then, or None if unknown
     read_us: int  # When it was read, microseconds since the epoch
 
 
 class Limits(NamedTuple):
     """Bounds of one poll of the store."""
 
-    max_rows: int  # Rows at most, the newest first
-    until_s: float  # `time.perf_counter` at which it ends
+    max_rows: int  # Maximum of rows to read, newest first
+    until_s: float  # Deadline on the clock of `time.perf_counter`
 
     def left_s(self) -> float:
-        """Return the time left in seconds; 0 when it is over."""
+        """Return the seconds left until the deadline, at least 0."""
         return max(self.until_s - time.perf_counter(), 0.0)
 
 
 class Found(NamedTuple):
-    """Rows that are new or may have changed."""
+    """Result of a poll: rows that are new or may have changed, and what was skipped."""
 
     rows: Mapping[Any, Mapping[str, object]]  # Columns by id, of rows without a mark
     withheld: tuple[Any, ...] = ()  # Ids of marked rows, whose text stayed in the store
-    ids: frozenset[str] | None = None  # Of all rows, as text; None where none is known to be gone
-    missed: str = ""  # What was not read, as a sentence; or empty
+    ids: frozenset[str] | None = None  # All ids, as text; None if no row is known to be gone
+    missed: str = ""  # What was not read, as a sentence, or ""
 
 
-MAX_LOOK_BYTES = 2_097_152  # of all rows that are read: judging them takes some 100 MB at most
-MAX_ROW_BYTES = 1_179_648  # of one row: longer than a memory may be, with its tags and keywords
+MAX_LOOK_BYTES = 2_097_152  # of all rows read by a poll: judging them takes some 100 MB at most
+MAX_ROW_BYTES = 1_179_648  # of one row: more than a memory may have, with its tags and keywords
 _TOO_LARGE = "rows that are too long, or too many bytes, are left to the night"
 _TOO_MANY = (
     "more rows are new or changed than may be taken in (live.max_rows): only the newest {:,}"
 )
 
-# How long before the reading a row may be stamped (transaction's begin) and committed after it.
+# A row may be stamped (when its transaction begins) this long before the read that missed it.
 LATE_COMMIT_S = 120.0
 
 
 def look_into_postgres(
     name: DatabaseName, settings: SourceSettings, since: Since, limits: Limits
 ) -> Found:
-    """Return what a database gained and changed; TimeoutError where it does not answer.
+    """Return the rows of a database added or changed since; TimeoutError if it does not answer.
 
-    Soft deletes are seen. Rows that were removed outright are not: finding them means reading every
-    id, which the night does.
+    Soft deletes are found. Rows deleted outright are not: that takes reading every id, which the
+    night does.
     """
     answers: list[Found | Exception] = []
     since_us = since.read_us - int(LATE_COMMIT_S * 1e6)
@@ -86,11 +86,11 @@ def look_into_postgres(
 
         try:
             with PostgresSource(name, settings) as source:
-                answers.append(_take(source.changed_since(since_us), limits.max_rows))
-        except Exception as error:  # whatever it is, the recall's own thread raises it
+                answers.append(_collect(source.changed_since(since_us), limits.max_rows))
+        except Exception as error:  # of any kind: the recall's own thread re-raises it
             answers.append(error)
 
-    # A silent server holds this thread, and not the recall.
+    # A silent server blocks this thread, not the recall.
     thread = threading.Thread(target=ask, name="noctuary-live", daemon=True)
     thread.start()
     thread.join(limits.left_s())
@@ -101,8 +101,8 @@ def look_into_postgres(
     return answers[0]
 
 
-def _take(rows: Iterable[RawRow], most: int) -> Found:
-    """Keep rows up to the bounds; of one that does not fit the id only."""
+def _collect(rows: Iterable[RawRow], most: int) -> Found:
+    """Collect rows up to the bounds; of rows that are too large only the id is kept."""
     clean, withheld, total = dict[Any, Mapping[str, object]](), list[Any](), 0
     missed: dict[str, None] = {}
     for row in rows:
@@ -120,32 +120,32 @@ def _take(rows: Iterable[RawRow], most: int) -> Found:
     return Found(clean, tuple(withheld), missed="; ".join(missed))
 
 
-# Without these a file is not the store that the snapshot was made of.
+# A file without these columns is not the store that the snapshot was made from.
 _REQUIRED = frozenset({"id", "content", "is_sensitive", "updated_at"})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def stamp_of(path: Path) -> tuple[tuple[int, int, int], ...]:
-    """Return size, time of change (ns) and inode of a store and of its write-ahead log."""
+    """Return size, mtime (ns) and inode of a store and of its write-ahead log."""
     found = [path.stat()]
     with suppress(FileNotFoundError):
         found.append(path.with_name(f"{path.name}-wal").stat())
-    # An empty log is what any reader leaves behind.
+    # Any reader leaves an empty log.
     return tuple((s.st_size, s.st_mtime_ns, s.st_ino) for s in found if s.st_size)
 
 
 def look_into_sqlite(path: Path, since: Since, limits: Limits) -> Found:
-    """Return what a store gained, changed and lost; what was found at the deadline counts.
+    """Return the rows of a store added, changed or lost since, as far as found by the deadline.
 
-    New rows are found by id, changed and marked ones by one pass, lost ones by a count. A message
-    of sqlite3.Error, OSError or ValueError may quote a row: it must not be shown.
+    New rows are found by id, changed and marked ones by one scan, lost ones by a count. Messages of
+    sqlite3.Error, OSError or ValueError may quote a row and must not be shown.
     """
     with closing(open_foreign(path, limits.left_s())[0]) as db:
         db.execute("BEGIN")
         columns = [str(row[1]) for row in db.execute("PRAGMA table_info(memories)")]
         if missing := _REQUIRED - set(columns):
             raise ValueError(f"the table 'memories' has no column {', '.join(sorted(missing))}")
-        # Every 2,000 instructions of SQLite's machine: some 20 microseconds.
+        # Called every 2,000 instructions of SQLite's virtual machine: some 20 microseconds.
         db.set_progress_handler(lambda: int(time.perf_counter() > limits.until_s), 2_000)
         clean, withheld, missed, ids = list[int](), list[int](), list[str](), None
         try:
@@ -164,17 +164,17 @@ def look_into_sqlite(path: Path, since: Since, limits: Limits) -> Found:
         rows = _read_rows(db, [name for name in columns if name not in MARKS], keys, limits)
         if len(rows) < len(keys):
             missed.append(_TOO_LARGE)
-            # What the snapshot has of them is as outdated as of a row that is read.
+            # The snapshot's copies of these rows are as outdated as those of the rows read.
             withheld += [key for key in keys if key not in rows]
     return Found(rows, tuple(withheld), ids, "; ".join(missed))
 
 
 def _find_changed(db: sqlite3.Connection, mark: str, since: Since) -> Iterator[tuple[int, int]]:
-    """Yield id and whether it is marked of rows that are new, changed or marked, newest first."""
+    """Yield (id, is marked) of rows that are new, changed or marked, newest first."""
     moment = _EPOCH + timedelta(microseconds=since.read_us, seconds=-LATE_COMMIT_S)
     text = moment.replace(tzinfo=None).isoformat(timespec="seconds")
     values = {"last": since.last_id, "at": text, "blank": text.replace("T", " ")}
-    # Stores write "T" between day and hour; a blank there sorts before it.
+    # Stores write "T" between date and time; a space there sorts before it.
     changed = "updated_at >= :at OR (updated_at >= :blank AND substr(updated_at, 11, 1) = ' ')"
     for where in ("id > :last", f"id <= :last AND ({changed} OR {mark} IS NOT NULL)"):
         sql = f"SELECT id, {mark} IS NOT NULL FROM memories WHERE {where} ORDER BY id DESC"
@@ -184,7 +184,7 @@ def _find_changed(db: sqlite3.Connection, mark: str, since: Since) -> Iterator[t
 def _read_rows(
     db: sqlite3.Connection, names: Sequence[str], keys: Sequence[int], limits: Limits
 ) -> dict[int, Mapping[str, object]]:
-    """Return the columns of rows without a mark, newest first, as far as bytes and time reach."""
+    """Read unmarked rows by id, newest first, within the limits of bytes and time."""
     size = " + ".join(f'coalesce(length(CAST("{name}" AS BLOB)), 0)' for name in names)
     shown = ", ".join(f'"{name}"' for name in names)
     sql = (
@@ -203,25 +203,25 @@ def _read_rows(
 
 
 def _ids_left(db: sqlite3.Connection, since: Since) -> frozenset[str] | None:
-    """Return every id as text if rows are gone (ids only grow, so the count tells), else None."""
+    """Return all ids as text if rows were deleted (ids only grow, so a count shows it), or None."""
     sql = "SELECT count(*) FROM memories WHERE id <= ?"
     if since.rows is not None and db.execute(sql, (since.last_id,)).fetchone()[0] >= since.rows:
         return None
-    # One text in the place of a row per id: half the time.
+    # One aggregated text instead of a row per id takes half the time.
     (ids,) = db.execute("SELECT group_concat(id) FROM memories").fetchone()
     return frozenset(str(ids).split(",") if ids is not None else ())
 
 
-# Sources of files that are held whole while they are read: a small one is read again.
+# File sources that are held in memory: a small one is simply read again.
 
-MAX_HELD_FILES = 500  # notes of a folder that are looked at: some 5 ms
-MAX_HELD_BYTES = 131_072  # of all: reading and judging them takes some 50 ms
+MAX_HELD_FILES = 500  # notes of a folder that are checked: some 5 ms
+MAX_HELD_BYTES = 131_072  # of all files: reading and judging them takes some 50 ms
 
 
 def stamp_of_files(path: Path) -> tuple[tuple[int, int, int], ...]:
-    """Return the stamps of a file, or of a folder's notes and their folders; no more than needed.
+    """Return the stamps of a file and its mapping, or of a folder's notes and their folders.
 
-    A folder of more notes has none.
+    Empty for a folder of more than `MAX_HELD_FILES` notes.
     """
     if path.is_file():
         beside = path.with_name(f"{path.name}.toml")
@@ -234,7 +234,7 @@ def stamp_of_files(path: Path) -> tuple[tuple[int, int, int], ...]:
 
 
 def look_into_files(path: Path, limits: Limits) -> Found:
-    """Return all rows of a source of files; `judge` finds the new ones."""
+    """Return all rows of a small file source; `judge` compares them with the snapshot."""
     from noctuary.sources.open import find_files, open_source
 
     if sum(file.stat().st_size for file in find_files(path)) > MAX_HELD_BYTES:
@@ -248,21 +248,21 @@ def look_into_files(path: Path, limits: Limits) -> Found:
     return Found(clean, others, frozenset(str(row.key) for row in rows))
 
 
-# Codes of warnings: only the snapshot was searched; some changes were not read.
+# Warning codes: only the snapshot was searched; some changes were not read.
 UNREACHABLE = "live_unreachable"
 PARTIAL = "live_partial"
 _NOT_KEPT = ("content", "expanded_keywords")
 
 
 class LiveRow(NamedTuple):
-    """One memory as the store has it now."""
+    """A memory of the store that differs from the snapshot, with its token counts."""
 
-    memory: MemoryRecord  # Judged by the rules of the export; its position means nothing
-    counts: Mapping[str, int]  # Of its tokens as they would be indexed; digests in a replay
+    memory: MemoryRecord  # Accepted by the rules of the export; its position has no meaning
+    counts: Mapping[str, int]  # Count of each token as it would be indexed; digests in a replay
 
     @property
     def length(self) -> int:
-        """Return how many tokens it has, repeats included."""
+        """Return the number of tokens, repeats included."""
         return sum(self.counts.values())
 
 
@@ -270,8 +270,8 @@ class LiveState(NamedTuple):
     """The difference between a snapshot and its store."""
 
     rows: tuple[LiveRow, ...] = ()  # New and changed memories by ascending id
-    hidden: tuple[str, ...] = ()  # Ids of memories that the store changed, lost or marked since
-    faults: tuple[tuple[str, str], ...] = ()  # Warnings, as (code, message); no text of a row
+    hidden: tuple[str, ...] = ()  # Ids of snapshot memories changed, deleted or marked since
+    faults: tuple[tuple[str, str], ...] = ()  # Warnings as (code, message), without row text
     hashed: bool = False  # Whether `LiveRow.counts` holds `token_digest`s, as in a replay
 
 
@@ -281,7 +281,7 @@ def token_digest(token: str) -> str:
 
 
 def record_state(state: LiveState) -> dict[str, Any]:
-    """Return a state for a replay packet: JSON values, tokens as digests, no text of a memory."""
+    """Return a state as JSON values for a replay packet, with token digests and without texts."""
     names = [name for name in MemoryRecord._fields if name not in _NOT_KEPT]
     shown = str if state.hashed else token_digest
     kept = [
@@ -295,7 +295,7 @@ def record_state(state: LiveState) -> dict[str, Any]:
 
 
 def read_state(record: Mapping[str, Any]) -> LiveState:
-    """Parse the record of `record_state`; contents are empty. Raises if it is damaged."""
+    """Parse the output of `record_state`; contents are empty. Raises if it is damaged."""
     unknown = dict.fromkeys(_NOT_KEPT, "")
     rows = tuple(
         LiveRow(
@@ -309,7 +309,7 @@ def read_state(record: Mapping[str, Any]) -> LiveState:
 
 
 class _Snapshot(Protocol):
-    """The part of a snapshot that a poll needs."""
+    """The snapshot's methods that a poll calls."""
 
     forgotten: Tombstones
 
@@ -325,22 +325,22 @@ def judge(
 ) -> LiveState:
     """Split what was found into rows to add and snapshot memories to hide.
 
-    A row that would not be exported is not searched, and hides the snapshot's memory of its id.
-    After `until_s` (`time.perf_counter`) no further row is cut into words. In the snapshot, ids of
-    this store begin with `prefix`.
+    A row that the export would reject is not searched, but hides the snapshot's memory of its id.
+    After `until_s` (`time.perf_counter`) no further row is tokenised. `prefix` is that of this
+    store's ids in the snapshot.
     """
     asked = [f"{prefix}{key}" for key in (*found.rows, *found.withheld)]
     known = snapshot.content_hashes(asked)
-    memories, late = _memories(found, snapshot, injections, prefix, until_s)
+    memories, late = _accept_rows(found, snapshot, injections, prefix, until_s)
     same = {m.memory_id for m in memories if known.get(m.memory_id) == m.content_hash}
     hidden = {i for i in asked if i in known and i not in same}
     if found.ids is not None:
-        # Turns of agents' transcripts, negative or so named, were never in the store.
+        # Turns of transcripts (negative or named ids) were never in the store.
         every = (i for i in snapshot.all_memory_ids() if not i.startswith(("-", "turn-")))
         held = (i.removeprefix(prefix) for i in every if i.startswith(prefix))
         hidden |= {f"{prefix}{i}" for i in held if i not in found.ids}
     rows: list[LiveRow] = []
-    # The newest, at least one, are always read.
+    # At least one row, the newest, is always read.
     for memory in (m for m in memories if m.memory_id not in same):
         if rows and time.perf_counter() > until_s:
             late = _LATE
@@ -355,19 +355,19 @@ def judge(
 _LATE = "the time was over before all new and changed rows were read"
 
 
-def _memories(
+def _accept_rows(
     found: Found, snapshot: _Snapshot, injections: Path, prefix: str, until_s: float
 ) -> tuple[list[MemoryRecord], str]:
     """Return the rows that an export would accept, newest first, and what was not read."""
     if not found.rows:
         return [], ""
-    # The rules of the export are loaded with the first row.
+    # The rules of the export are imported with the first row.
     from noctuary.sources.echo import EchoGuard
     from noctuary.sources.export import Tally, sift
     from noctuary.sources.injected import hash_exact
     from noctuary.sources.source import RawRow
 
-    # Rows are judged as that night judged.
+    # Use the settings of the night that made the snapshot.
     kept, plain = snapshot.manifest.settings.get("corpus", {}), CorpusSettings()
     settings = CorpusSettings(
         tuple(kept.get("turn_categories", plain.turn_categories)),
@@ -406,31 +406,31 @@ def _count_tokens(content: str, tags: str, keywords: str, category: str) -> Mapp
     return Counter(document_tokens(content, tags, keywords, category))
 
 
-# One poll for each state of the store and process.
+# One poll per process and state of the store.
 
-# A store written this shortly before is looked into again: within a tick times are alike.
+# A store written more recently is polled again: within a clock tick, times are equal.
 SETTLED_NS = 50_000_000
-ASK_AGAIN_S = 2.0  # how long the answer of a database is used again; longer shows new rows later
+ASK_AGAIN_S = 2.0  # how long a database's answer is reused; longer delays new rows
 KEPT = 32  # snapshots whose last poll is cached: a process serves one store, tests many
-# A file last written this long before the night read it holds nothing that the night missed.
+# A file last written this long before the night read it cannot hold rows the night missed.
 _READ_MARGIN_US = 120_000_000
 
 _SQLITE, _POSTGRES = LIVE_KINDS[:2]
 
 _Key = tuple[str, str, LiveSettings, FileStamp, str]
-# The state of the store's files, until when the poll is valid (`time.monotonic`), its result.
+# State of the store's files, expiry of the poll (`time.monotonic`), its result.
 _known: dict[_Key, tuple[Any, float, LiveState | None]] = {}
 
 
 def look_now(
     paths: StorePaths, snapshot: _Snapshot, live: LiveSettings, source: SourceSettings
 ) -> LiveState | None:
-    """Return what differs between a snapshot and its store, faults included; None if nothing does.
+    """Return the difference between a snapshot and its store, with faults; None if there is none.
 
-    Of several stores it looks into those that are files, the own one included.
+    Of several stores, all files are polled, the own store included.
     """
-    parts = _parts(snapshot.manifest.source) if live.enabled else ()
-    found = [_look_at(part, paths, snapshot, live, source) for part in parts]
+    parts = _find_parts(snapshot.manifest.source) if live.enabled else ()
+    found = [_poll(part, paths, snapshot, live, source) for part in parts]
     states = [state for state in found if state is not None]
     if len(states) < 2:
         return states[0] if states else None
@@ -442,28 +442,28 @@ def look_now(
 
 
 class _Part(NamedTuple):
-    """A store that may be looked into: the one of a snapshot, or one of its several."""
+    """A store to poll: the snapshot's only one, or one of several."""
 
-    prefix: str  # Of its ids in the snapshot
+    prefix: str  # Of its ids in the snapshot; "" for a single store
     path: Path | None  # None for a database
     location: str
     since: Since
-    is_held: bool  # Whether it is read whole
+    is_held: bool  # Whether it is read whole instead of queried
 
 
-def _parts(made_of: Mapping[str, Any]) -> Iterable[_Part]:
+def _find_parts(made_of: Mapping[str, Any]) -> Iterable[_Part]:
     listed: Mapping[str, Mapping[str, Any]] = made_of.get("members") or {}
     read = {"read_us": made_of.get("read_us")}
     found = {f"{name}:": {**said, **read} for name, said in listed.items()} or {"": made_of}
     for prefix, said in found.items():
-        since, kind, location = _since(said), said.get("kind"), str(said.get("location"))
+        since, kind, location = _read_since(said), said.get("kind"), str(said.get("location"))
         if since is not None and kind in (_SQLITE, *HELD_KINDS):
             yield _Part(prefix, Path(location), location, since, kind in HELD_KINDS)
         elif since is not None and kind == _POSTGRES and not listed:
             yield _Part(prefix, None, location, since, is_held=False)
 
 
-def _look_at(
+def _poll(
     part: _Part, paths: StorePaths, snapshot: _Snapshot, live: LiveSettings, source: SourceSettings
 ) -> LiveState | None:
     prefix, path, location, since, is_held = part
@@ -474,7 +474,7 @@ def _look_at(
             if prefix and since.rows == 0 and not path.exists():
                 return None  # the own store, before anything was remembered
             stamp, now_ns = (stamp_of_files if is_held else stamp_of)(path), time.time_ns()
-            # Too many notes have no stamp, and are left to the night.
+            # Too many notes to stamp are left to the night.
             default = 0 if is_held else now_ns
             written_ns = max((changed_ns for _, changed_ns, _ in stamp), default=default)
             if written_ns // 1000 < since.read_us - _READ_MARGIN_US:
@@ -492,8 +492,8 @@ def _look_at(
             found = look_into_sqlite(path, since, limits)
         state = judge(found, snapshot, paths.injections, limits.until_s, prefix)
     except Exception as error:
-        # Whatever is wrong with the store, the snapshot answers. An unreachable database is an
-        # answer as well: the next recall does not wait again.
+        # Whatever fails, the snapshot answers. The failure of a database is cached as well, so
+        # that the next recall does not wait again.
         state, is_settled = _unreachable(location, error), path is None
     shown = state if state.rows or state.hidden or state.faults else None
     if is_settled:
@@ -505,7 +505,7 @@ def _look_at(
 
 
 def _database(snapshot: _Snapshot, source: SourceSettings) -> DatabaseName:
-    # No manifest holds the password.
+    # A manifest does not hold the password, so it comes from the settings.
     location = str(snapshot.manifest.source["location"])
     if names_postgres(source.path):
         named = name_source(source.path)
@@ -514,8 +514,8 @@ def _database(snapshot: _Snapshot, source: SourceSettings) -> DatabaseName:
     raise ConfigError(f"source.path does not name {location}, which the snapshot was made of")
 
 
-def _since(source: Mapping[str, Any]) -> Since | None:
-    """Return the state that a manifest records; None in one of an older version."""
+def _read_since(source: Mapping[str, Any]) -> Since | None:
+    """Return the store's state recorded in a manifest; None if an older version made it."""
     read_us, last_id, rows = (source.get(name) for name in ("read_us", "last_id", "rows"))
     if not isinstance(read_us, int):
         return None
@@ -524,7 +524,7 @@ def _since(source: Mapping[str, Any]) -> Since | None:
 
 
 def _unreachable(location: str, error: Exception) -> LiveState:
-    """Return an error as a fault; SQLite's text may quote a row, libpq's an address."""
+    """Turn an error into a fault; SQLite's text may quote a row and libpq's an address."""
     is_ours = isinstance(error, NoctuaryError | TimeoutError)
     what = getattr(error, "strerror", None) or (str(error) if is_ours else type(error).__name__)
     shown = f"{what} {getattr(error, 'sqlite_errorname', '')}".strip()

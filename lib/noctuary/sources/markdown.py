@@ -1,7 +1,7 @@
 """Read a folder of Markdown notes: an Obsidian vault, basic-memory, an agent's auto memory.
 
-Obsidian's properties and links (publish.obsidian.md/help), basic-memory's NOTE-FORMAT.md, Claude
-Code's `~/.claude/projects/<project>/memory/*.md` and what `noctuary export --markdown` writes.
+Sources: Obsidian's properties and links (publish.obsidian.md/help), basic-memory's NOTE-FORMAT.md,
+Claude Code's `~/.claude/projects/<project>/memory/*.md`, and `noctuary export --markdown`.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from noctuary.text.stamps import read_stamp
 
 KIND = "markdown"
 SUFFIX = ".md"
-MAX_NOTE_BYTES = 16 * 2**20  # of one note; a larger one is a dump
+MAX_NOTE_BYTES = 16 * 2**20  # of one note; anything larger is a dump
 MAX_FRONT_CHARS = 262_144  # of its front matter: tags and keywords may have 64 KiB each
-MAX_SECTIONS = 10_000  # of one note; what follows is part of the last one
-MAX_FOLDER_BYTES = 512 * 2**20  # of all: they are held while the source is open
-# Agents put these into every prompt whole, so `context.documents` reads them; a path to one of
-# them is read as a note.
+MAX_SECTIONS = 10_000  # of one note; the rest becomes part of the last one
+MAX_FOLDER_BYTES = 512 * 2**20  # of all notes, which are held while the source is open
+# Agents load these into every prompt, so `context.documents` reads them; given as the path itself,
+# such a file is read as a note.
 AGENT_DOCUMENTS = frozenset({"AGENTS.md", "CLAUDE.md", "CLAUDE.local.md", "GEMINI.md"})
 
 # Which files are notes.
@@ -59,7 +59,7 @@ def find_notes(path: Path) -> Iterator[Path]:
     if not path.is_dir():
         yield path
         return
-    for folder, below, names in os.walk(path, onerror=_refuse):
+    for folder, below, names in os.walk(path, onerror=_raise_unreadable):
         below[:] = sorted(name for name in below if not name.startswith("."))
         for name in sorted(set(names) - AGENT_DOCUMENTS):
             file = Path(folder, name)
@@ -67,8 +67,8 @@ def find_notes(path: Path) -> Iterator[Path]:
                 yield file
 
 
-def _refuse(error: OSError) -> NoReturn:
-    # Skipped, its memories would vanish from the next snapshot.
+def _raise_unreadable(error: OSError) -> NoReturn:
+    # If it were skipped, its memories would vanish from the next snapshot.
     raise SourceError(
         f"{error.filename} cannot be read ({error.strerror}). Check its permissions, or move it "
         f"away."
@@ -84,48 +84,48 @@ def _is_regular(file: Path) -> bool:
 def _read_note(path: Path) -> bytes | int | None:
     """Return the bytes of a note, its size if it is too large, or None if it is gone."""
     try:
-        # A link or a pipe that was put into its place meanwhile is not followed and does not block.
+        # Does not follow a link or block on a pipe that has replaced the file meanwhile.
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         return None
     except OSError as error:
-        return _refuse(error)
+        return _raise_unreadable(error)
     with os.fdopen(fd, "rb") as handle:
         data = handle.read(MAX_NOTE_BYTES + 1)
         return data if len(data) <= MAX_NOTE_BYTES else os.fstat(fd).st_size
 
 
-# A note: its front matter, and its text by headings.
+# A note: its front matter, and its text split at headings.
 
 
 class Section(NamedTuple):
-    """The text below one heading."""
+    """The text below one heading of a note."""
 
-    key: str  # The id of its memory: path#anchor, the path alone before the first heading
+    key: str  # Id of its memory: path#anchor, or the path before the first heading
     trail: tuple[str, ...]  # The note's title and the enclosing headings
-    text: str  # As written, without blank lines around it
-    prose: str  # The same without fenced code
+    text: str  # Verbatim, without surrounding blank lines
+    prose: str  # The text without fenced code
 
 
 class Note(NamedTuple):
-    """One file, parsed."""
+    """One parsed note file: metadata of its front matter, and its sections."""
 
-    path: str  # Below the folder, with "/"
+    path: str  # Relative to the folder, with "/"
     title: str
     aliases: tuple[str, ...]
-    fields: Mapping[str, object]  # Of every memory in it
+    fields: Mapping[str, object]  # Shared by every memory in it
     withheld: str | None  # Why the note is sensitive, or None
     sections: tuple[Section, ...]
-    warnings: tuple[str, ...] = ()  # Fields of its front matter that cannot be parsed
-    is_template: bool = False  # It has placeholders to be filled in
+    warnings: tuple[str, ...] = ()  # Names of front matter problems
+    is_template: bool = False  # Whether it has placeholders to be filled in
 
 
 _ANCHOR_CHARS = 80
 _HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(?=\S)")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _TAG = re.compile(r"(?:^|(?<=\s))#((?![0-9]+(?:\s|$))[\w/-]{1,100})", re.MULTILINE)
-# Keys of dates, without spaces, hyphens and underscores between their words; the first that can be
-# read counts.
+# Keys of dates, without spaces, hyphens and underscores; the first that parses
+# counts.
 _CREATED = (
     "created", "createdat", "createdon", "createdtime", "createddate", "creationdate",
     "creationtime", "datecreated", "date", "dateadded", "published", "publishdate", "erstellt",
@@ -138,16 +138,16 @@ _UPDATED = (
     "geändert",
 )  # fmt: skip
 _DAY_IN_NAME = re.compile(r"\d{4}([-_.])\d\d\1\d\d(?!\d)")
-# Of notes that noctuary wrote: elsewhere a key "user" may mean anything.
+# Only in notes written by noctuary: elsewhere a key "user" may mean anything.
 _OWN_FIELDS = (
     "wing", "room", "user", "session_id", "category", "expanded_keywords", "created_at",
     "updated_at",
 )  # fmt: skip
-MEMORY_NOTE, CONCEPT_NOTE = "memory", "concept"  # values of the key "noctuary" in these
+MEMORY_NOTE, CONCEPT_NOTE = "memory", "concept"  # values of the key "noctuary" in such notes
 
 
 def parse_note(path: str, text: str, wing: str) -> Note | None:
-    """Parse a note; None for one that noctuary wrote about a concept."""
+    """Parse a note into sections; None if noctuary itself wrote it about a concept."""
     blocks, front, body = _read_front(text.removeprefix("\ufeff"))
     said = _merged(blocks)
     if said.get("noctuary") == CONCEPT_NOTE:
@@ -189,13 +189,13 @@ def parse_note(path: str, text: str, wing: str) -> Note | None:
     )
 
 
-# Tools that do not see a note's front matter put theirs before it: basic-memory's has a permalink.
+# Tools that ignore a note's front matter prepend their own: basic-memory's has a permalink.
 _MOST_BLOCKS = 4
 _NOTE_KEYS = frozenset({"title", "type", "permalink", "tags"})
 
 
 def _read_front(text: str) -> tuple[list[dict[str, Any]], str, str]:
-    """Split a note into front matter blocks (parsed), their text, and the body."""
+    """Split a note into its front matter blocks (parsed), their text, and the body."""
     blocks, fronts = list[dict[str, Any]](), list[str]()
     if "\r" in text and split_front_matter(text)[0] is None:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -205,7 +205,7 @@ def _read_front(text: str) -> tuple[list[dict[str, Any]], str, str]:
             said = None if front is None else read_yaml(front, MAX_FRONT_CHARS, nested=True)
         except ValueError:
             break
-        # Behind a first block, two rules with a line between them are the note's own.
+        # After a first block, two rules with a line between them belong to the note's text.
         if said is None or (blocks and not _NOTE_KEYS & said.keys()):
             break
         blocks.append({key.lower(): value for key, value in said.items()})
@@ -221,9 +221,9 @@ def _nested(block: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _merged(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Merge front matter blocks: later ones win, nested fields lose.
+    """Merge front matter blocks: later blocks win, fields nested in `metadata` lose.
 
-    Keys of dates are also added without separators between their words.
+    Keys of dates are also added without separators.
     """
     said: dict[str, Any] = {}
     for block in (*map(_nested, blocks), *blocks):
@@ -232,7 +232,7 @@ def _merged(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {**{key: dates[key] for key in (*_CREATED, *_UPDATED) if key in dates}, **said}
 
 
-# A note without text has its other properties as text.
+# A note without text gets its remaining properties as text.
 _STRUCTURE = frozenset({
     "title", "name", "aliases", "alias", "tags", "tag", "type", "wing", "room", "importance",
     "permalink", "noctuary", "id", "cssclass", "cssclasses", "publish", *MARKS, *_CREATED,
@@ -241,7 +241,7 @@ _STRUCTURE = frozenset({
 
 
 def _list_properties(blocks: Sequence[Mapping[str, Any]]) -> str:
-    """Return the properties of a note as lines, without structural ones."""
+    """Return the properties of a note as lines "name: value", without structural ones."""
     said: dict[str, Any] = {key: value for block in blocks for key, value in block.items()}
     lines = list[str]()
     for key, value in said.items():
@@ -255,23 +255,23 @@ def _list_properties(blocks: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-# A template waits to be filled in: `{{title}}`, `{{date:YYYY-MM-DD}}`, Templater's `<% tp.`.
+# A template has placeholders: `{{title}}`, `{{date:YYYY-MM-DD}}`, Templater's `<% tp.`.
 
 _PLACEHOLDER = re.compile(
     r"(?<!\$)\{\{\s{0,9}([A-Za-z_][\w.-]{0,40})(?::(?!:)[^{}\n]{0,60})?\s{0,9}\}\}"
     r"|<%[-_*]?\s{0,9}(tp)\."
 )
-_CORE = frozenset({"title", "date", "time", "tp"})  # of the two tools that fill in
+_CORE = frozenset({"title", "date", "time", "tp"})  # of the two tools that fill them in
 _PROSE_KEYS = ("description", "summary", "abstract")
 _CODE_SPAN = re.compile(r"(`{1,2})(?!`)[^`\n]{1,400}\1(?!`)")
 _TEMPLATE_NAME = re.compile(r"(?:^|[^a-z])(?:templates?|vorlagen?)(?:[^a-z]|$)", re.IGNORECASE)
-_WORDS_PER_PLACEHOLDER = 10  # more of them, and the note speaks of placeholders
+_WORDS_PER_PLACEHOLDER = 10  # with more words, the note is about placeholders
 
 
 def _is_template(path: str, text: str, front: str, sections: Sequence[Section]) -> bool:
     if "{{" not in text and "<%" not in text:
         return False
-    # Of broken YAML too: `title: {{title}} notes` is none.
+    # Also in broken YAML: `title: {{title}} notes` does not parse.
     head = front or split_front_matter(text)[0] or ""
     stated = (line for line in head.split("\n") if not line.lower().startswith(_PROSE_KEYS))
     headings = (heading for section in sections for heading in section.trail)
@@ -286,7 +286,7 @@ def _is_template(path: str, text: str, front: str, sections: Sequence[Section]) 
 
 
 def _split(name: str, body: str) -> Iterator[Section]:
-    """Yield the sections of a text, empty ones too; trails lack the title."""
+    """Split a body into sections at its headings, empty ones too; trails lack the title."""
     trail: list[tuple[int, str]] = []
     lines, prose = list[str](), list[str]()
     key, fence, used = name, "", Counter[str]()
@@ -315,7 +315,7 @@ def _section(
 
 
 def _anchor(heading: str, used: Counter[str] | None = None) -> str:
-    """Return the anchor of a heading; with `used`, a new one each time."""
+    """Return the anchor of a heading; with `used`, numbered if it was used before."""
     plain = re.sub(r"\W+", "-", heading.casefold())[:_ANCHOR_CHARS].strip("-")
     if used is None:
         return plain
@@ -331,7 +331,7 @@ def _stem(path: str) -> str:
 
 
 def _name_of(path: str) -> str:
-    """Return a path as a printable id that leaves room for an anchor."""
+    """Return a path as a printable id, short enough for an anchor to follow."""
     if path.isprintable() and len(path) <= MAX_NAME_CHARS:
         return path
     return f"{as_name(path)}~{hash_text(os.fsencode(path).hex())[:16]}"
@@ -346,7 +346,7 @@ def _text(said: Mapping[str, Any], key: str) -> str:
 
 
 def _texts(value: Any) -> list[str]:
-    """Return the texts of a list or of a comma-separated text."""
+    """Return the texts of a list, or the parts of a comma-separated text."""
     if isinstance(value, str):
         return [text for part in value.split(",") if (text := part.strip())]
     values = cast("list[object]", value) if isinstance(value, list) else []
@@ -360,7 +360,7 @@ def _number(value: Any) -> float | None:
 
 
 def _date(said: Mapping[str, Any], keys: Sequence[str]) -> str | None:
-    """Return the first date that can be parsed, else the first value that is set."""
+    """Return the first date that parses, else the first non-blank value, else None."""
     values = (said[key] for key in keys if key in said)
     found = [v if isinstance(v, str) else " ".join(_texts(v)) or type(v).__name__ for v in values]
     return next(filter(read_stamp, found), next(filter(str.strip, found), None))
@@ -372,9 +372,9 @@ _WIKI = re.compile(
     r"\[\[(?=\S)([^\[\]|#\n]{1,200})(?:#([^\[\]|\n]{0,200}))?(?:\|[^\[\]\n]{0,200})?\]\]"
 )
 _RELATIVE = re.compile(r"\]\(<?([^()<>\s:]{1,300}\.md)(?:#([^()\s]{0,200}))?>?\)")
-# basic-memory, as its own parser reads it (src/basic_memory/markdown/plugins.py): a list item
-# `implements [[Search]]` or `"part of" [[Search]] (a context)` and nothing behind it is a relation,
-# `[decision] Text #tag#other (a context)` an observation; boxes of tasks and clock times are none.
+# basic-memory, by the rules of its own parser (src/basic_memory/markdown/plugins.py): a list item
+# that is only `implements [[Search]]` or `"part of" [[Search]] (a context)` is a relation,
+# `[decision] Text #tag#other (a context)` an observation, but not a task box or a clock time.
 _ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]+")
 _CONTEXT = re.compile(r"\((?:[^()]|\([^()]*\))*\)")
 _OBSERVATION = re.compile(r"\[([^\[\]()]+)\]\s+(.+)")
@@ -383,11 +383,11 @@ _MAX_LABEL_CHARS = 60
 
 
 def _find_relations(prose: str) -> Iterator[tuple[str, str]]:
-    """Yield type and target of each relation."""
+    """Yield the type and target of each basic-memory relation in a section."""
     for line in prose.split("\n"):
         item = _ITEM.match(line) if "[[" in line else None
         content = line[item.end() :].strip() if item is not None else ""
-        # What is code stays in its place, without brackets.
+        # Code keeps its length but loses its brackets.
         plain = _CODE_SPAN.sub(lambda code: re.sub(r"[\[\]]", " ", code[0]), content)
         if "[[" not in plain:
             continue
@@ -406,7 +406,7 @@ def _find_relations(prose: str) -> Iterator[tuple[str, str]]:
 
 
 def _find_tags(prose: str) -> Iterator[str]:
-    """Yield the tags of a section; of an observation, those of its text."""
+    """Yield the hashtags of a section; of a basic-memory observation those of its text."""
     for line in prose.split("\n"):
         if "#" not in line:
             continue
@@ -426,7 +426,7 @@ _TAG_TEXT = re.compile(r"[\w/+.-]*[\w/+-]")
 
 
 class _Links:
-    """The notes of a folder by all their names, and the links between them."""
+    """Resolves links between the notes of a folder by path, name, title and alias."""
 
     def __init__(self, notes: Sequence[Note]) -> None:
         self._notes = notes
@@ -444,7 +444,7 @@ class _Links:
         }
 
     def said(self) -> Iterator[MemoryLink | KnownConcept | KnownMention | KnownEdge]:
-        """Yield mentions, links and edges, and each concept once after them."""
+        """Yield mentions, links and edges of all notes, then each concept once."""
         names: defaultdict[str, set[str]] = defaultdict(set)
         linked: set[str] = set()
         for note in self._notes:
@@ -472,7 +472,7 @@ class _Links:
             yield KnownConcept(name, tuple(sorted(others - {name})), "")
 
     def _labels(self, note: Note, section: Section) -> Iterator[tuple[str, str]]:
-        """Yield (label, heading) of each link in a section."""
+        """Yield (label, heading) of each wiki or relative link in a section."""
         for label, heading in dict.fromkeys(_WIKI.findall(_CODE_SPAN.sub("", section.prose))):
             yield as_name(label).removesuffix(SUFFIX), heading
         folder = note.path.rpartition("/")[0]
@@ -482,18 +482,18 @@ class _Links:
                 yield target.title, heading
 
     def _link(self, section: Section, target: Note, heading: str) -> Iterator[MemoryLink]:
-        """Yield the link to the section of a heading, or to the first of the note."""
+        """Yield the link to the section under a heading of the target, or to its first section."""
         first = target.sections[0].key if target.sections else section.key
         key = self._keys.get((target.path, _anchor(heading)), first) if heading else first
         if key != section.key:
             yield MemoryLink(section.key, key, SEE_ALSO, UNDATED_US, None)
 
 
-# The folder as a source.
+# The folder of notes as a source.
 
 
 class MarkdownSource(HeldSource):
-    """The notes at a path: a row for each section with text and each unreadable note."""
+    """The notes at a path: one row per section with text, and per unreadable note."""
 
     def __init__(self, path: Path) -> None:
         root = path if path.is_dir() else path.parent
@@ -515,13 +515,13 @@ class MarkdownSource(HeldSource):
             digest.update(os.fsencode(f"{name}\0{data if isinstance(data, int) else ''}"))
             digest.update(data if isinstance(data, bytes) else b"")
             folder = name.partition("/")[0]
-            rows += self._take(name, data, top if is_memory or folder == name else folder)
+            rows += self._parse_rows(name, data, top if is_memory or folder == name else folder)
         super().__init__(KIND, path, rows, files=files, sha256=digest.hexdigest())
 
     def _said(self) -> Iterable[object]:
         return _Links(self._notes).said()
 
-    def _take(self, name: str, data: bytes | int, wing: str) -> Iterator[RawRow]:
+    def _parse_rows(self, name: str, data: bytes | int, wing: str) -> Iterator[RawRow]:
         why, text, size = QuarantineReason.CONTENT_TOO_LARGE, "", data
         if isinstance(data, bytes):
             try:
@@ -547,7 +547,7 @@ def _row(note: Note, section: Section) -> RawRow:
         return RawRow(f"note {_name_of(note.path)}", section.key, {}, withheld=note.withheld)
     fields, content = dict(note.fields), section.text
     if section.trail:
-        # The title has a line of its own: the graph finds the subject there.
+        # The title gets a line of its own, where the graph looks for the subject.
         trail = (section.trail[0], " > ".join(section.trail[1:]), content)
         content = "\n".join(filter(None, trail))
         tags = [*cast("list[str]", fields["tags"]), *_find_tags(section.prose)]

@@ -1,4 +1,4 @@
-"""Is a raw row a memory, what are its fields, and may it leave its store."""
+"""Decide whether a raw row is a memory that may leave its store, and normalise its fields."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from noctuary.sources.source import QuarantineReason, RawRow, true_names
 from noctuary.text.flags import FLAGGED, find_mark
 from noctuary.text.secrets import find_fields_sensitivity, find_text_sensitivity
 
-# May a row leave its store: the owner's mark, what was redacted, the secret scan. Judged first; the
-# answer is a reason to count, never a part of the row. In doubt a row is sensitive.
+# May a row leave its store: the owner's mark, redacted fields, the secret scan. Checked first; the
+# result is a reason to count, never part of the row. When in doubt, a row is sensitive.
 
-# The row itself is clean, but another row of the same id is sensitive: it may be an older text.
+# The row itself is clean, but another row of the same id is sensitive: this may be an older text.
 SHARES_ID = "shares_id_with_sensitive"
-FORGOTTEN = "forgotten"  # `noctuary forget` took it out, and the source still has it
-# The look-ahead holds the spaces too: outside it they would be given back until it succeeds.
+FORGOTTEN = "forgotten"  # removed by `noctuary forget`, but still in the source
+# The lookahead includes the spaces: outside it, backtracking would give them back until it matches.
 _FLAG_IN_TEXT = re.compile(
     r'"(?:is_)?sensitive"\s{0,20}:(?!\s{0,20}(?:0[\s,}.]|false|null|""|"0"|"false"))', re.IGNORECASE
 )
 
 
 def is_too_long(row: RawRow, max_bytes: int) -> bool:
-    """Tell whether a row's text is too long to be exported."""
+    """Tell whether a row's content is longer than `max_bytes` characters, so never exported."""
     content = row.fields.get("content")
     return isinstance(content, str) and len(content) > max_bytes
 
 
 def find_sensitivity(row: RawRow, max_bytes: int | None = None) -> str | None:
-    """Return why a row must not leave its store, or None; every text of it is scanned.
+    """Return why a row is sensitive and must stay in its store, or None; scans every text.
 
-    With `max_bytes` a row that `is_too_long` is judged by its marks alone.
+    With `max_bytes`, a row whose content `is_too_long` is judged by its sensitivity marks alone.
     """
     if row.withheld is not None:
         return row.withheld
@@ -50,7 +50,7 @@ def find_sensitivity(row: RawRow, max_bytes: int | None = None) -> str | None:
     return find_text_sensitivity(row.unread_text)
 
 
-# Is a raw row a memory, and what are its fields. The rules, in the order in which they are tried:
+# Is a raw row a memory, and what are its fields. The rules, in the order they are applied:
 #
 #     content       text, not blank, within the size limit, no NUL, no lone surrogate; kept verbatim
 #     other texts   null means empty, a list of texts is joined, everything else is `bad_field`
@@ -60,11 +60,11 @@ def find_sensitivity(row: RawRow, max_bytes: int | None = None) -> str | None:
 #     scope         own fields first, else the tags `wing:`, `room:`, `user:`, `session:` (and
 #                   `project:` as a wing); the first tag of a kind that has a value wins
 
-DEFAULT_IMPORTANCE = 0.5  # what the store itself gives a memory without an importance
+DEFAULT_IMPORTANCE = 0.5  # the store's own default for a memory without importance
 # Longest tags, keywords, category or scope: the store allows 500 characters, so this is damage.
 MAX_FIELD_BYTES = 64 * 1024
 _END_US = to_micros(datetime(2201, 1, 1, tzinfo=UTC))
-# Scope kind -> the fields that hold it, then the tags that do.
+# Scope kind -> the fields that hold it, then the tag prefixes.
 _SCOPES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "wing": (("wing",), ("wing", "project")),
     "room": (("room",), ("room",)),
@@ -74,15 +74,15 @@ _SCOPES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 
 class Accepted(NamedTuple):
-    """A row that is a memory."""
+    """A normalised memory, and the names of the warnings its row raised."""
 
     record: MemoryRecord
-    warnings: tuple[str, ...]  # Names of what was adjusted; each is counted
+    warnings: tuple[str, ...]  # Names of the adjustments made; each is counted
 
 
 @dataclass(eq=False)
 class Rejected(Exception):
-    """The first rule that a row breaks: field, type and size, but no text."""
+    """The first rule that a row breaks: reason, field, type and size, none of its text."""
 
     reason: QuarantineReason
     detail: str
@@ -91,7 +91,7 @@ class Rejected(Exception):
 def normalize(
     row: RawRow, *, position: int, now_us: int, settings: CorpusSettings
 ) -> Accepted | Rejected:
-    """Turn a raw row into a memory; return the Rejected that `accept` raises."""
+    """Normalise a raw row into a memory; return Rejected instead of raising it."""
     try:
         return accept(row, position=position, now_us=now_us, settings=settings)
     except Rejected as rejected:
@@ -99,7 +99,7 @@ def normalize(
 
 
 def accept(row: RawRow, *, position: int, now_us: int, settings: CorpusSettings) -> Accepted:
-    """Turn a raw row that may leave its store into the memory of a position, or raise Rejected."""
+    """Normalise a non-sensitive raw row into the memory at a position, or raise Rejected."""
     if row.problem is not None or row.key is None:
         raise Rejected(row.problem or QuarantineReason.BAD_ID, row.problem_detail)
     fields = row.fields
@@ -153,7 +153,7 @@ def _content(value: object, max_bytes: int) -> str:
         size_bytes = len(value.encode("utf-8", "surrogatepass"))
         detail = f"content: {size_bytes} bytes, at most {max_bytes}"
         raise Rejected(QuarantineReason.CONTENT_TOO_LARGE, detail)
-    # Spaces, controls and invisible marks are no content.
+    # A content of spaces, control and invisible characters only counts as empty.
     if all(c.isspace() or unicodedata.category(c) in ("Cc", "Cf") for c in value):
         raise Rejected(QuarantineReason.EMPTY_CONTENT, f"content: {len(value)} characters")
     return _checked("content", value, max_bytes, QuarantineReason.CONTENT_TOO_LARGE)
@@ -203,19 +203,19 @@ def _scope(
 
 
 def _importance(value: object) -> tuple[float, bool]:
-    """Return an importance in [0, 1], and whether it had to be brought there."""
+    """Return an importance clamped to [0, 1], and whether it was out of range."""
     if value is None:
         return DEFAULT_IMPORTANCE, False
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Rejected(QuarantineReason.BAD_IMPORTANCE, f"importance: {type(value).__name__}")
     if isinstance(value, float) and not math.isfinite(value):
         raise Rejected(QuarantineReason.BAD_IMPORTANCE, "importance: not finite")
-    # Compared before converted: an int may be too large for a float. The sum turns -0.0 into 0.0.
+    # Compared before converting: an int may be too large for a float. Adding turns -0.0 into 0.0.
     return float(min(1, max(0, value))) + 0.0, not 0 <= value <= 1
 
 
 def _date_us(value: object, name: str) -> int:
-    """Return microseconds since the epoch of an ISO 8601 text, UNDATED_US of null or blank."""
+    """Return an ISO 8601 text as microseconds since the epoch; UNDATED_US for null or blank."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return UNDATED_US
     if not isinstance(value, str):

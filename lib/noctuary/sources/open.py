@@ -1,4 +1,4 @@
-"""The factory of sources: find the store at a path, open it as what it is, see it change."""
+"""Open the memory store at a path or address as its kind, and compute its change marker."""
 
 from __future__ import annotations
 
@@ -36,11 +36,10 @@ _STORE_NAMES = (
 
 
 def open_source(path: SourceName, settings: SourceSettings | None = None) -> Source:
-    """Open a memory store: a file, a folder of one, a folder of notes, or a database.
+    """Open a memory store: a file, a folder with one, a folder of notes, or a database.
 
-    A configuration file opens all stores that it lists. Transcripts are not opened here: a night
-    keeps their turns first. SourceError if nothing is there, if it is ambiguous, or if its format
-    is not supported.
+    A configuration file opens all stores it lists, except transcripts: a night first copies their
+    turns. SourceError if nothing is found, the path is ambiguous, or the format is not supported.
     """
     if isinstance(path, DatabaseName):
         return PostgresSource(path, settings or SourceSettings())
@@ -78,7 +77,7 @@ def _open_sqlite(file: Path) -> Source:
 
 
 def _open_several(file: Path, settings: SourceSettings | None) -> Source:
-    """Open all stores of a configuration file or none: without one, its memories would vanish."""
+    """Open every store listed in a configuration file, or raise: a missing one loses memories."""
     stores: dict[str, Source | Path] = {}
     with ExitStack() as opened:
         for name, (source, is_transcripts) in read_members(file).items():
@@ -103,24 +102,24 @@ def _open_several(file: Path, settings: SourceSettings | None) -> Source:
 
 
 def is_several(source: SourceName) -> bool:
-    """Tell whether a source is a configuration file, which stands for the stores that it lists."""
+    """Tell whether a source is a configuration file, which lists several stores."""
     return isinstance(source, Path) and source.suffix == Path(CONFIG_FILE_NAME).suffix
 
 
 def stores_in(folder: Path) -> list[Path]:
-    """Return the memory stores in the usual places of a folder."""
+    """Return the memory stores in a folder, looked up under their usual names."""
     return [folder / name for name in _STORE_NAMES if (folder / name).is_file()]
 
 
 def holds_notes(path: Path) -> bool:
-    """Tell whether a path is a Markdown note, or a folder of them that holds no other store."""
+    """Tell whether a path is a Markdown note, or a folder with notes and no other store."""
     if path.is_dir():
         return not stores_in(path) and any(True for _ in find_notes(path))
     return path.suffix == SUFFIX and path.is_file()
 
 
 def find_files(path: Path) -> list[Path]:
-    """Return every file that a source at a path is read from; SourceError if there is none."""
+    """Return every file that the source at a path reads; SourceError if there is none."""
     if holds_notes(path):
         return list(find_notes(path))
     file = find_file(path)
@@ -129,7 +128,7 @@ def find_files(path: Path) -> list[Path]:
 
 
 def find_file(path: Path) -> Path:
-    """Return the file of a store; SourceError if there is none or more than one."""
+    """Return the file of the store at a path; SourceError if there is none or more than one."""
     if not path.exists():
         raise SourceMissingError(
             f"There is no memory store at {path.absolute()}. Check the path; expected a memory.db, "
@@ -199,7 +198,7 @@ def _member_states(file: Path) -> Iterator[list[Any]]:
 
 
 def _file_state(file: Path) -> list[Any]:
-    """Return name, inode, size and time of a file; of SQLite its change counter and log too."""
+    """Return a file's name, inode, size and mtime; for SQLite also its header and log state."""
     stat, head = file.stat(), _read_head(file, _HEADER_BYTES)
     state: list[Any] = [file.name, stat.st_ino, stat.st_size, stat.st_mtime_ns]
     state += [exports.count_expired(file)] if file.suffix == ".json" else []

@@ -1,4 +1,4 @@
-"""The own store: a SQLite file of memories below noctuary's home; `remember` writes it."""
+"""The own store: a SQLite file of memories in noctuary's home, written by `remember`."""
 
 from __future__ import annotations
 
@@ -35,32 +35,32 @@ from noctuary.text.secrets import find_fields_sensitivity
 from noctuary.text.tokens import is_stop_word, normalize, tokenize
 
 _MAX_DIGITS = 20  # of an id
-WAIT_S = 30.0  # for other writers, as clients of claude-memory wait
+WAIT_S = 30.0  # for other writers, as long as clients of claude-memory wait
 
 
 class Similar(NamedTuple):
-    """A memory of the own store that is nearly equal to a new one."""
+    """A memory of the own store with nearly the text of a new one."""
 
     id: int | str  # as recall shows it
-    similarity: float  # share of all their words that both have, in (0, 1]; 1 for equal texts
+    similarity: float  # share of their words that both have, in (0, 1]; 1 for equal texts
     content: str
 
 
 class Remembered(NamedTuple):
-    """A memory that is on disk."""
+    """A memory that was committed to disk, and where."""
 
-    id: int | str  # as recall shows it: 17, or "own:17" where a night reads several stores
-    path: Path  # of the own store
+    id: int | str  # as recall shows it: 17, or "own:17" if a night reads several stores
+    path: Path  # file of the own store
     similar: tuple[Similar, ...]  # nearly equal memories, nearest first
     source: Path  # source of such a night: the own store, or the file that lists it
     store: Path  # store that a night writes and recall reads
-    # Whether recall finds it at once; never before the first night
+    # Whether recall finds it at once; False before the first night
     is_live: bool
     supersedes: int | str | None
-    warnings: tuple[str, ...] = ()  # other failures, as sentences
+    warnings: tuple[str, ...] = ()  # failures after the commit, as sentences
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the memory's fields as JSON values."""
         similar = [one._asdict() for one in self.similar]
         shown = {"path": str(self.path), "source": str(self.source), "store": str(self.store)}
         shown = {**shown, "similar": similar}
@@ -78,35 +78,35 @@ def remember(
     supersedes: int | str | None = None,
     wait_s: float = WAIT_S,
 ) -> Remembered:
-    """Keep a memory in the own store; it is on disk when this returns.
+    """Store a memory in the own store; it is on disk when this returns.
 
     Args:
-        text: What to remember.
+        text: The text to remember.
         wing: The project or area it belongs to.
         room: The topic inside the wing.
-        user: Whose memory it is; other named users never see it.
+        user: Its owner; other named users never see it.
         tags: Words to find it by, as a list or comma-separated.
         importance: From 0 to 1.
-        supersedes: Id of the memory of the own store that it replaces, as of the next night: 17 or
-            "own:17". The new one takes its wing and room where none are given.
+        supersedes: Id of the memory of the own store that it replaces from the next night on: 17 or
+            "own:17". The new one inherits its wing and room if none are given.
         wait_s: How long to wait for other writers, in seconds.
 
     Returns:
-        Its id, memories that say nearly the same, and whether recall finds it at once.
+        Its id, nearly equal memories, and whether recall finds it at once.
 
     Raises:
-        MemoryRefusedError: The text reads like a secret or is none, or there is no such memory to
-            replace; nothing was kept. It is a ValueError.
-        StoreLockedError: Others wrote all the time; nothing was kept.
-        StoreError: The file cannot be written or is of a newer version; nothing was kept, unless
-            the disk took the memory and did not confirm it.
+        MemoryRefusedError: The text looks like a secret or is not a memory, or there is no such
+            memory to replace; nothing was stored. It is a ValueError.
+        StoreLockedError: Others kept writing until the timeout; nothing was stored.
+        StoreError: The file cannot be written or is of a newer version; nothing was stored, unless
+            the disk accepted the memory without confirming it.
     """
     home = find_home()
     settings = Settings.load(home=home)
-    record = _judge(_fields(text, wing, room, user, tags, importance), settings.corpus)
+    record = _accept(_fields(text, wing, room, user, tags, importance), settings.corpus)
     path = home / OWN_FILE
     replaced = _read_key(supersedes)
-    key = _in_turn(path, wait_s, lambda db: _insert(db, record, replaced))
+    key = _run_write(path, wait_s, lambda db: _insert(db, record, replaced))
     similar, warnings = _find_similar(path, record, key, replaced)
     source = find_night_source(home, settings)
     store = store_for_source(home, source)
@@ -121,27 +121,27 @@ def remember(
 
 
 def _read_key(shown: int | str | None) -> int | None:
-    """Parse an id of the own store, as recall shows it."""
+    """Parse the id of an own-store memory as recall shows it, or raise MemoryRefusedError."""
     if shown is None or isinstance(shown, int):
         return shown
     number = shown.strip().removeprefix(OWN_PREFIX)
     if not (number.isascii() and number.isdecimal() and len(number) < _MAX_DIGITS):
         raise MemoryRefusedError(
-            f"{shown!r} is no id of the own store, whose memories alone can be replaced: expected "
-            f"a number such as 17 or {OWN_PREFIX}17, as `noctuary remember` gave it; nothing was "
-            "kept"
+            f"{shown!r} is not an id of the own store, and only its memories can be replaced: "
+            f"expected a number such as 17 or {OWN_PREFIX}17, as printed by `noctuary remember`; "
+            "nothing was kept"
         )
     return int(number)
 
 
 def find_night_source(home: Path, settings: Settings) -> Path:
-    """Return the source of a night that includes the own store."""
+    """Return the path that a night reads to include the own store."""
     return settings.file if settings.sources and settings.file else home / OWN_FILE
 
 
-# A text is kept if the next night would export it, by the same rules.
+# A text is accepted if the next night would export it, by the same rules.
 
-# Tags that set a scope, which has parameters of its own
+# Tags that set a scope: scopes have parameters of their own
 _SCOPE_TAG = re.compile(r"(?i)\s*(?:wing|project|room|user|session)\s*:")
 
 
@@ -153,8 +153,8 @@ def _fields(
     if scoped := next(filter(_SCOPE_TAG.match, parts), None):
         name = scoped.partition(":")[0].strip().lower()
         raise MemoryRefusedError(
-            f"a tag begins with '{name}:', which says where a memory belongs: give wing, room or "
-            "user in its place; nothing was kept"
+            f"a tag begins with '{name}:', which sets the scope of a memory: pass wing, room or "
+            "user instead; nothing was kept"
         )
     if not math.isfinite(importance) or not 0 <= importance <= 1:
         raise MemoryRefusedError(
@@ -168,15 +168,15 @@ def _fields(
     }  # fmt: skip
 
 
-def _judge(fields: dict[str, object], settings: CorpusSettings) -> MemoryRecord:
+def _accept(fields: dict[str, object], settings: CorpusSettings) -> MemoryRecord:
     row = RawRow("the text", 0, fields)
     try:
         record = accept(row, position=0, now_us=time.time_ns() // 1000, settings=settings).record
     except Rejected as rejected:
         raise MemoryRefusedError(
-            f"this is no memory ({rejected.reason}: {rejected.detail}): expected text that can be "
-            f"seen, at most {settings.max_content_bytes:,} bytes of UTF-8, without NUL or half a "
-            "character; nothing was kept. Shorten it, or remember it in parts"
+            f"this is not a memory ({rejected.reason}: {rejected.detail}): expected visible text "
+            f"of at most {settings.max_content_bytes:,} bytes of UTF-8, without NUL or lone "
+            "surrogates; nothing was kept. Shorten it, or remember it in parts"
         ) from None
     if (found := find_fields_sensitivity(fields)) is not None:
         raise MemoryRefusedError(
@@ -186,8 +186,8 @@ def _judge(fields: dict[str, object], settings: CorpusSettings) -> MemoryRecord:
     return record
 
 
-# The file: a claude-memory store (its table `memories`, its full-text table) with the columns of a
-# scope and the links of claude-memory's migration 006. `user_version` counts these steps; each is
+# The file: a claude-memory store (its table `memories`, its full-text table) with scope columns
+# and the links of claude-memory's migration 006. `user_version` counts these steps; each is
 # applied once and never changed afterwards.
 
 _APPLICATION_ID = (
@@ -247,18 +247,18 @@ MIGRATIONS = (
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    """Open the file for writing, made and brought to this version where it is not."""
+    """Open the file for writing; create it or migrate it to this version if needed."""
     if not path.exists():
         create_private(path)
         fsync_dir(path.parent)
-    # No waiting inside SQLite: the pauses are those of `_in_turn`, without the lock.
+    # No waiting inside SQLite: `_run_write` pauses instead, without holding the lock.
     uri = f"{path.absolute().as_uri()}?mode=rw"
     db = sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None)
     try:
         db.execute("PRAGMA synchronous=FULL")  # a commit is on disk, also after a power cut
         db.execute("PRAGMA secure_delete=ON")
         db.execute("PRAGMA foreign_keys=ON")
-        db.execute("PRAGMA temp_store=2")  # memory: no text of a row in a temporary file
+        db.execute("PRAGMA temp_store=2")  # memory: no row text in a temporary file
         _migrate(db, path)
     except BaseException:
         db.close()
@@ -288,17 +288,17 @@ def _migrate(db: sqlite3.Connection, path: Path) -> None:
         )
 
 
-# Writing: one at a time, by a lock on the home that the system releases when a process dies.
-# It also keeps apart what SQLite up to 3.51.2 may lose: a checkpoint of one connection during a
-# commit of another (sqlite.org/wal.html). Whoever writes takes along what other threads wait with:
-# most of the time goes into waiting for the disk.
+# Writers are serialised by a lock on the home, which the system releases when a process dies.
+# The lock also avoids a bug of SQLite up to 3.51.2, which may lose a checkpoint of one connection
+# during a commit of another (sqlite.org/wal.html). A writer also commits what other threads have
+# queued, as most of the time is spent waiting for the disk.
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05
 _Write = Callable[[sqlite3.Connection], int]
 
 
 class _Job:
-    """A memory that waits to be written, and what became of it: its id, or why it was not."""
+    """A queued write and its outcome: the id of the memory, or the error."""
 
     def __init__(self, path: Path, write: _Write) -> None:
         self.path, self.write = path, write
@@ -306,17 +306,17 @@ class _Job:
 
 
 _jobs: list[_Job] = []
-_lock = threading.Lock()  # of the jobs, and held while a connection is open: no fork may copy one
-at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=lambda: _start_anew())
+_lock = threading.Lock()  # of the jobs; held while a connection is open, so no fork copies one
+at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=lambda: _reset())
 
 
-def _start_anew() -> None:
-    _jobs.clear()  # those of the parent's threads
+def _reset() -> None:
+    _jobs.clear()  # they belong to the parent's threads
     _lock.release()
 
 
-def _in_turn(path: Path, wait_s: float, write: _Write) -> int:
-    """Do some work in a transaction, and return its result once that is on disk."""
+def _run_write(path: Path, wait_s: float, write: _Write) -> int:
+    """Run a write in a transaction when it is its turn; return its result once it is on disk."""
     deadline, pause_s = time.monotonic() + wait_s, _FIRST_PAUSE_S
     job = _Job(path, write)
     with _lock:
@@ -325,7 +325,7 @@ def _in_turn(path: Path, wait_s: float, write: _Write) -> int:
         while True:
             with _lock:
                 if job.outcome is None:
-                    _write_waiting(path)
+                    _write_queued(path)
             if isinstance(job.outcome, NoctuaryError):
                 raise job.outcome
             if job.outcome is not None:
@@ -342,8 +342,8 @@ def _in_turn(path: Path, wait_s: float, write: _Write) -> int:
                 _jobs.remove(job)
 
 
-def _write_waiting(path: Path) -> None:
-    """Write what waits for a file, all of it or nothing; where others are at work, nothing."""
+def _write_queued(path: Path) -> None:
+    """Commit all queued writes of a file in one transaction; do nothing if it is locked."""
     jobs = [job for job in _jobs if job.path == path]
     try:
         make_directory(path.parent)
@@ -361,7 +361,7 @@ def _write_waiting(path: Path) -> None:
 def _attempt(job: _Job, db: sqlite3.Connection) -> int | MemoryRefusedError:
     try:
         return job.write(db)
-    except MemoryRefusedError as error:  # before it wrote anything
+    except MemoryRefusedError as error:  # raised before anything was written
         return error
 
 
@@ -371,13 +371,13 @@ def _is_busy(error: Exception) -> bool:
 
 
 def _describe(path: Path, error: sqlite3.Error | OSError | StoreError) -> str:
-    """Say what went wrong; SQLite's own text may quote the row."""
+    """Return an error message that does not quote a row, as SQLite's own text may."""
     if isinstance(error, StoreError):
         return str(error)
     if isinstance(error, OSError):
         return f"{path} cannot be written ({error.strerror}); nothing was kept"
     fault, name = name_fault(error)
-    if name == "SQLITE_IOERR_FSYNC":  # the row may be in the log, and a later reader may find it
+    if name == "SQLITE_IOERR_FSYNC":  # the row may be in the log, where a later reader finds it
         return (
             f"{path} cannot be written ({name}): the disk did not confirm it, so it may be kept or "
             "not. Check the disk, then look whether it is there before you try again"
@@ -415,8 +415,8 @@ def _insert(db: sqlite3.Connection, record: MemoryRecord, supersedes: int | None
 def _find_replaced(
     db: sqlite3.Connection, record: MemoryRecord, key: int
 ) -> tuple[str | None, str | None]:
-    """Return wing and room of the memory to replace; refuse one that a night would not accept."""
-    # A memory of another user or wing is reported as missing.
+    """Return wing and room of the memory to replace; refuse one of another user or wing."""
+    # Such a memory is reported as missing.
     sql = (
         "SELECT wing, room FROM memories WHERE id = ?1 AND user IS ?2 AND (?3 IS NULL OR wing = ?3)"
     )
@@ -425,24 +425,24 @@ def _find_replaced(
     if found is None:
         raise MemoryRefusedError(
             f"the own store has no memory {key} of this user and wing, so it cannot be replaced; "
-            "nothing was kept. Take an id that `noctuary remember` gave, and leave the wing out: "
-            "the new memory takes it over"
+            "nothing was kept. Use an id printed by `noctuary remember`, and leave out the wing: "
+            "the new memory inherits it"
         )
     return found
 
 
-# Forgetting: rows, their words in the full-text table, and pages in the log.
+# Forgetting: delete rows, their words in the full-text index, and their pages in the log.
 
 
 def forget_rows(path: Path, ids: Sequence[int], *, wait_s: float = WAIT_S) -> int:
-    """Delete memories so that no byte of them is left in the file; return how many there were.
+    """Delete memories without leaving a byte of them in the file; return how many existed.
 
-    Call it again after a kill. StoreLockedError if others write or read all the time, StoreError
-    if the file cannot be written.
+    Safe to repeat after a kill. StoreLockedError if others keep writing or reading until the
+    timeout, StoreError if the file cannot be written.
     """
     if not path.is_file():
         return 0
-    deleted = _in_turn(path, wait_s, lambda db: _delete(db, ids))
+    deleted = _run_write(path, wait_s, lambda db: _delete(db, ids))
     deadline = time.monotonic() + wait_s
     while not _empty_log(path):
         if time.monotonic() >= deadline:
@@ -458,7 +458,7 @@ def _delete(db: sqlite3.Connection, ids: Sequence[int]) -> int:
     sql = "DELETE FROM memories WHERE id IN (SELECT value FROM json_each(?))"
     deleted = db.execute(sql, (json.dumps(list(ids)),)).rowcount
     if deleted:
-        # A deletion only adds to a full-text index: the words stay in it until they are merged.
+        # Deleting only marks words in a full-text index; a rebuild removes them.
         db.execute("INSERT INTO memories_fts (memories_fts) VALUES ('rebuild')")
     return deleted
 
@@ -477,16 +477,16 @@ def _empty_log(path: Path) -> bool:
 
 # Nearly equal memories are reported, never refused.
 
-SIMILAR_AT_LEAST = 0.6  # of all words that two texts have, those that both have
+SIMILAR_AT_LEAST = 0.6  # shared words as a fraction of all words of two texts
 _SIMILAR_AT_MOST = 3
 _WORDS_ASKED, _ROWS_A_WORD, _CANDIDATES = 12, 200, 20
-_LOOK_S = 0.1  # longest look; a memory is on disk before it
+_LOOK_S = 0.1  # time limit of the search; the memory is on disk before it starts
 
 
 def _text_key(text: str) -> int:
-    """Return a key that ignores case, spaces and final punctuation.
+    """Return an equality key of a text that ignores case, spaces and final punctuation.
 
-    A number: the export scans every text of a row, and a digest may read like a token.
+    It is a number because the export scans every text of a row, and a digest may look like a token.
     """
     return int(hash_text(_plain(text))[:15], 16)
 
@@ -498,14 +498,14 @@ def _plain(text: str) -> str:
 def _find_similar(
     path: Path, record: MemoryRecord, key: int, supersedes: int | None
 ) -> tuple[tuple[tuple[int, float, str], ...], tuple[str, ...]]:
-    """Return the nearest memories in the same scope, and warnings."""
+    """Return (id, similarity, text) of the nearest memories in the same scope, and warnings."""
     until_s, rows, faults = time.perf_counter() + _LOOK_S, dict[int, str](), ()
     try:
         with _lock, closing(open_foreign(path, _LOOK_S)[0]) as db:
             db.set_progress_handler(lambda: int(time.perf_counter() > until_s), 2_000)
             rows.update(_candidates(db, record, key))
     except (sqlite3.Error, OSError):
-        faults = ("similar memories were not all looked for: the time was over",)
+        faults = ("the search for similar memories ran out of time",)
     rows.pop(supersedes or key, None)
     plain, words = _plain(record.content), frozenset(tokenize(record.content))
     found = [(k, _similarity(plain, words, text), text) for k, text in rows.items()]
@@ -522,7 +522,7 @@ def _similarity(plain: str, words: frozenset[str], text: str) -> float:
         return 1.0
     others = frozenset(tokenize(text))
     both = len(words | others)
-    # Other texts of the same words are not equal.
+    # Different texts with the same words are not equal.
     return min(round(len(words & others) / both, 3), 0.999) if both else 0.0
 
 
@@ -534,7 +534,7 @@ def _candidates(
     same = f"SELECT m.id, m.content FROM memories m WHERE m.text_key = ?4 AND {may_see} LIMIT ?5"
     yield from db.execute(same, (*values, _text_key(record.content), _SIMILAR_AT_MOST + 1))
     words = {w for w in re.findall(r"\w+", record.content.lower()) if not is_stop_word(w)}
-    # The longest words are the rarest, as a rule. Of a common one the newest rows will do: ranking
+    # The longest words are usually the rarest. Of a common one the newest rows suffice: ranking
     # all of 100,000 takes a second.
     asked = sorted(words, key=lambda word: (-len(word), word))[:_WORDS_ASKED]
     held = (

@@ -1,7 +1,7 @@
 """Read a MemPalace palace (Chroma's SQLite file) while its writer runs.
 
-Chroma is never imported and its vectors, of a model of its own, are not read. Marked drawers never
-leave the database. Shape: chromadb 1.5 (sysdb 10, metadb 6, embeddings_queue 2).
+Chroma is never imported, and its vectors, of another model, are not read. Marked drawers never
+leave the database. Schema: chromadb 1.5 (sysdb 10, metadb 6, embeddings_queue 2).
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from noctuary.text.stamps import read_stamp
 
 KIND = "mempalace-chroma"
 CHROMA_FILE = "chroma.sqlite3"
-DRAWERS = "mempalace_drawers"  # the collection that MemPalace makes unless it is configured
-# Collections that MemPalace computes from the drawers: shortened texts that point back at them.
+DRAWERS = "mempalace_drawers"  # the collection that MemPalace creates by default
+# Collections that MemPalace derives from the drawers: shortened texts that refer to them.
 DERIVED = frozenset({"mempalace_closets", "mempalace_compressed"})
-# Last known migration of each part of the file; a later one is read, and reported.
+# Last known migration of each part of the file; a newer one is read, with a note.
 KNOWN_MIGRATIONS: Mapping[str, int] = {"sysdb": 10, "metadb": 6, "embeddings_queue": 2}
-# Drawers whose metadata are fetched at once; fewer bound memory when documents are huge.
+# Drawers whose metadata are fetched at once; a low number bounds memory if documents are huge.
 FETCHED_ROWS = 100
 NOTE_NEWER_SCHEMA = "newer_schema_version"
-# Writes that Chroma has queued; it applies them when it is opened next.
+# Writes that Chroma has queued; it applies them the next time it is opened.
 NOTE_QUEUED = "drawers_in_queue"
 _REQUIRED = {
     "collections": ("id", "name"),
@@ -50,19 +50,19 @@ _REQUIRED = {
     "embeddings": ("id", "segment_id", "embedding_id"),
     "embedding_metadata": ("id", "key", "string_value", "int_value", "float_value"),
 }
-# Columns of a metadata value, in the order in which they are tried; early files lack the last.
+# Columns of a metadata value, in the order they are tried; older files lack the last.
 _VALUES = ("string_value", "int_value", "float_value", "bool_value")
 
 
 def is_palace(file: Path, tables: frozenset[str]) -> bool:
-    """Say whether a SQLite file is Chroma's; of one that cannot be read its name says it."""
+    """Tell whether a SQLite file is Chroma's, by its tables, or by name if it is unreadable."""
     if not tables:
         return file.name == CHROMA_FILE
     return {"collections", "embedding_metadata"} <= tables and "memories" not in tables
 
 
 class PalaceSource(PinnedFile):
-    """A palace, pinned to one snapshot."""
+    """A MemPalace palace, pinned to one read transaction."""
 
     def _read_schema(self) -> None:
         tables = set(tables_of(self._db))
@@ -95,7 +95,7 @@ class PalaceSource(PinnedFile):
         self._migrations = {str(part): int(last) for part, last in found}
 
     def identity(self) -> SourceIdentity:
-        """Return path, schema version and the size of the snapshot that is being read."""
+        """Return the path, migration versions, row count and file size of the pinned state."""
         migrations, last_seq = self._migrations.items(), self._last_seq()
         notes = {
             NOTE_NEWER_SCHEMA: any(n > KNOWN_MIGRATIONS.get(part, n) for part, n in migrations),
@@ -106,7 +106,7 @@ class PalaceSource(PinnedFile):
         return SourceIdentity(KIND, str(self._path), version, "str", marker, true_names(notes))
 
     def count(self) -> int:
-        """Return the number of drawers of the snapshot, the miner's own among them."""
+        """Return the number of drawers, including those the miner keeps for itself."""
         return int(self._one("SELECT count(*) FROM embeddings WHERE segment_id = ?", self._segment))
 
     def rows(self) -> Iterator[RawRow]:
@@ -114,7 +114,7 @@ class PalaceSource(PinnedFile):
         return self._rows("")
 
     def rows_of(self, key: str) -> Iterator[RawRow]:
-        """Yield the drawers of an id, by the index."""
+        """Yield the drawers with an id, by the index."""
         return self._rows("AND embedding_id = ?", key)
 
     def _rows(self, where: str, *values: str) -> Iterator[RawRow]:
@@ -126,7 +126,7 @@ class PalaceSource(PinnedFile):
                 yield RawRow(f"row {row_id}", key, {}, withheld=mark)
 
     def told(self, noun: type[Told]) -> Iterator[Told]:
-        """Yield the links of consolidated and superseded drawers, each once."""
+        """Yield the distinct links stated by consolidated and superseded drawers."""
         drawers = self._drawers(MARKS) if noun is MemoryLink else ()
         links = (
             cast("Told", link)
@@ -139,9 +139,9 @@ class PalaceSource(PinnedFile):
     def _drawers(
         self, keys: Sequence[str], where: str = "", *values: str
     ) -> Iterator[tuple[int, object, str | None, Mapping[str, object]]]:
-        """Yield number, id, mark and, of unmarked drawers, metadata (of some keys) by id."""
+        """Yield row number, id, mark and metadata of drawers by id; no metadata if marked."""
         # The index on (segment_id, embedding_id) gives the order; rows of other collections and
-        # texts are not touched.
+        # texts are not read.
         pages = self._stream(self._page_sql(where), self._segment, *values)
         while page := list(islice(pages, FETCHED_ROWS)):
             metadata = self._metadata([row_id for row_id, _, mark in page if mark is None], keys)
@@ -151,7 +151,7 @@ class PalaceSource(PinnedFile):
     def _metadata(
         self, row_ids: Sequence[int], keys: Sequence[str]
     ) -> Mapping[int, Mapping[str, object]]:
-        """Return all metadata of some drawers, or those under some keys."""
+        """Return the metadata of drawers by row number, all or only those under `keys`."""
         found: defaultdict[int, dict[str, object]] = defaultdict(dict)
         where = "WHERE id IN (SELECT value FROM json_each(?1))"
         where += f" AND key IN ({_quoted(keys)})" if keys else ""
@@ -170,7 +170,7 @@ class PalaceSource(PinnedFile):
         return found
 
     def _value(self, typed: Sequence[object]) -> object:
-        """Return the one value of the typed columns, None where there is none."""
+        """Return the first typed value that is not None, or None."""
         for name, value in zip(self._values, typed, strict=True):
             if value is not None:
                 return bool(value) if name == "bool_value" else value
@@ -185,7 +185,7 @@ class PalaceSource(PinnedFile):
         return int.from_bytes(last, "big") if isinstance(last, bytes) else int(last)
 
     def _queued(self, last_seq: int) -> int:
-        """Return how many writes to the collection wait in Chroma's queue."""
+        """Return the number of writes to the collection waiting in Chroma's queue."""
         where = "seq_id > ?1 AND substr(topic, -length(?2)) = ?2"
         sql = f"SELECT count(*) FROM embeddings_queue WHERE {where}"
         return int(self._one(sql, last_seq, self._collection))
@@ -194,12 +194,12 @@ class PalaceSource(PinnedFile):
         """Return the query for number, id and mark of every drawer of a segment, by id."""
         flags, vaults = _quoted(FLAG_FIELDS), _quoted(VAULT_FIELDS)
         value = f"coalesce({', '.join(self._values)})"
-        # A flag that is a list is not plainly false.
+        # A flag that is a list counts as set.
         listed = (
             "EXISTS (SELECT 1 FROM embedding_metadata_array a WHERE a.id = e.id "
             f"AND lower(a.key) IN ({flags}, {vaults}))"
         )
-        # The marks are judged by the rule for columns: one row of metadata is one column of it.
+        # Marks are judged by the rule for columns: each row of metadata is treated as a column.
         marks = (
             f"SELECT CASE WHEN lower(key) IN ({flags}) THEN {value} END AS {FLAG_FIELDS[0]}, "
             f"CASE WHEN lower(key) IN ({vaults}) THEN {value} END AS {VAULT_FIELDS[0]} "
@@ -219,7 +219,7 @@ def _quoted(names: Sequence[str]) -> str:
 
 
 def _find_collection(db: sqlite3.Connection, path: Path) -> str:
-    """Return the id of the collection of drawers: the one so named, or else the only candidate."""
+    """Return the id of the drawers' collection: the one named so, else the only candidate."""
     rows = db.execute("SELECT name, id FROM collections ORDER BY name, id")
     named = [(str(name), str(collection_id)) for name, collection_id in rows]
     own = [item for item in named if item[0] == DRAWERS]
@@ -231,7 +231,7 @@ def _find_collection(db: sqlite3.Connection, path: Path) -> str:
             f"first, or point noctuary at another one."
         )
     if len(found) > 1:
-        # Picking one silently could index a copy, or something that is no palace at all.
+        # Picking one silently could index a copy, or a collection that is not a palace.
         raise SourceFormatError(
             f"{path} holds several collections that may be the drawers "
             f"({', '.join(name for name, _ in found)}); expected one, named {DRAWERS!r}. Rename "
@@ -241,13 +241,13 @@ def _find_collection(db: sqlite3.Connection, path: Path) -> str:
 
 
 # Drawers as memories, and the links in their metadata (docs/decisions/0020): consolidated and
-# superseded drawers stay memories, linked to their replacements.
+# superseded drawers remain memories, linked to their replacements.
 
-DOCUMENT_KEY = "chroma:document"  # where Chroma keeps a document among the metadata
-# Room and mode of the drawers by which the miner remembers files that held nothing.
+DOCUMENT_KEY = "chroma:document"  # metadata key under which Chroma keeps a document
+# Room and mode of drawers in which the miner records files without content.
 REGISTRY_ROOM = "_registry"
 REGISTRY_MODE = "registry"
-# Keys whose values are ids of other drawers: link type, and whether this drawer is its start.
+# Keys that hold ids of other drawers: link type, and whether this drawer is its start.
 _LINKS = {
     "consolidated_into": (PART_OF, True),
     "source_drawers": (PART_OF, False),
@@ -257,19 +257,19 @@ _LINKS = {
     "synapse_supersedes": (SUPERSEDES, True),
 }
 MARKS = tuple(_LINKS)
-# The kind that the writer chose wins over the hall that a file was sorted into.
+# The type that the writer chose wins over the hall a file was sorted into.
 _CATEGORY_KEYS = ("type", "hall")
 _CONSOLIDATION = "consolidated_summary"
 _TAG_KEYS = ("topic", "entities", "keywords")
 _TAG_SEPARATORS = str.maketrans(";|", ",,")
-# Scopes, and a soft deletion: named as `normalize` looks for them.
+# Scopes and the soft-delete field, named as `normalize` expects them.
 _KEPT_KEYS = ("wing", "room", "user", "user_id", "session_id", "session", "deleted_at")
 
 Metadata = Mapping[str, object]
 
 
 def drawer_row(row_id: int, drawer_id: object, metadata: Metadata) -> RawRow:
-    """Return a drawer as a row of a source."""
+    """Convert a drawer to a RawRow; the miner's registry drawers have a problem."""
     locator = f"row {row_id}"
     if not isinstance(drawer_id, str) or not drawer_id:
         detail = f"drawer id: {type(drawer_id).__name__}"
@@ -290,22 +290,22 @@ def drawer_row(row_id: int, drawer_id: object, metadata: Metadata) -> RawRow:
 
 
 def drawer_links(drawer_id: str, metadata: Metadata) -> Iterator[MemoryLink]:
-    """Yield the links in a drawer's metadata: parts of summaries, replacements."""
+    """Yield the links in a drawer's metadata: parts of summaries, and replacements."""
     for key, (link_type, points) in _LINKS.items():
         for other in _ids(metadata.get(key)):
             ends = (drawer_id, other) if points else (other, drawer_id)
             yield MemoryLink(*ends, link_type, UNDATED_US, None)
 
 
-# Keys of a drawer's own time, by how it came in: `sweep` keeps that of each message, `convos`
+# Keys of a drawer's own time, by how it was mined: `sweep` keeps that of each message, `convos`
 # that of the last message of a whole file (of a file without times the time of mining), `projects`
-# and `extract` a day out of the file's name, front matter, body or time of change; a diary its day.
+# and `extract` a day from the file's name, front matter, body or mtime; a diary its day.
 _OWN_TIMES = ("timestamp", "authored_at", "content_date", "date")
 
 
 def _written_at(metadata: Metadata) -> object:
-    """Return when a drawer's text was written, as far as it is known; else when it was filed."""
-    # Without a zone a time is the local one of the machine; read as UTC as all are.
+    """Return when a drawer's text was written, if it is known, else when it was filed."""
+    # Times without a zone are the machine's local ones; they are read as UTC, like all others.
     filed = metadata.get("filed_at")
     filed_at, changed_at = read_stamp(filed), read_stamp(metadata.get("source_mtime"))
     for key in _OWN_TIMES:
@@ -313,20 +313,20 @@ def _written_at(metadata: Metadata) -> object:
         if said is None or metadata[key] == filed:
             continue
         is_of_body = key == "content_date" and metadata.get("content_date_source") in _OF_BODY
-        # A day behind the writing is a deadline that the text speaks of.
+        # A day after the writing is a deadline mentioned in the text.
         if _is_later(said, (changed_at if is_of_body else None) or filed_at):
             continue
-        # Of the same day, the time that says more.
+        # Of the same day, prefer the more precise time.
         finer = (stamp for stamp in (changed_at, filed_at) if stamp and stamp[:10] == said)
         return next(finer, said)
     return changed_at or filed
 
 
-_OF_BODY = ("body", "unknown", None)  # before 3.10 there was no source of a day
+_OF_BODY = ("body", "unknown", None)  # before 3.10 the source of a day was not recorded
 
 
 def _is_later(stamp: str, other: str | None) -> bool:
-    """Say whether a day lies behind another; noon of one zone is the next day of another."""
+    """Tell whether a day is later than another by more than time zones can explain."""
     if other is None:
         return False
     return datetime.fromisoformat(stamp[:10]) > datetime.fromisoformat(other[:10]) + timedelta(1)
@@ -340,15 +340,15 @@ def _category(metadata: Metadata) -> str:
 
 
 def _tags(metadata: Metadata) -> list[str]:
-    """Return topic, entities and keywords one by one, in order, without repeats."""
+    """Return the distinct topics, entities and keywords of a drawer, in order."""
     texts = [text for key in _TAG_KEYS for text in _texts(metadata.get(key))]
     tags = [tag.strip() for tag in ",".join(texts).translate(_TAG_SEPARATORS).split(",")]
-    # A colon would make a scope of it (`normalize`).
+    # A colon would turn it into a scope (`normalize`).
     return [tag for tag in dict.fromkeys(tags) if tag and ":" not in tag]
 
 
 def _file_name(value: object) -> str:
-    """Return the last part of a path: what people call the file; where it lay names a machine."""
+    """Return the last part of a path; its folders would identify a machine."""
     if not isinstance(value, str):
         return ""
     return PurePosixPath(PureWindowsPath(value).name).name
@@ -361,7 +361,7 @@ def _texts(value: object) -> list[str]:
 
 
 def _ids(value: object) -> list[str]:
-    """Return the drawer ids of a mark: a list, a JSON list in a text, or one id."""
+    """Parse the drawer ids of a link key: a list, a JSON list in a text, or one id."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
             value = parse_json(value)

@@ -1,6 +1,6 @@
 """Read a claude-memory PostgreSQL database in one read-only transaction.
 
-Rows come by COPY; the texts of marked rows never leave the server.
+Rows are read by COPY; the texts of marked rows never leave the server.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ if TYPE_CHECKING:
 
 KIND = "claude-memory-postgres"
 
-# The address of a PostgreSQL source, parsed by libpq; its password is never shown.
+# The address of a PostgreSQL source, parsed by libpq; the password is never shown.
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A database."""
+    """The connection string of a database, and a form of it that is safe to show."""
 
     conninfo: str = field(repr=False)  # For libpq, password included; not shown by repr
-    display: str  # For people: user, host, port and database
-    secrets: tuple[str, ...] = field(repr=False)  # What must not be shown
+    display: str  # Safe to show: user, host, port and database
+    secrets: tuple[str, ...] = field(repr=False)  # Passwords, to be removed from messages
 
     def cleaned(self, message: str) -> str:
-        """Return a message of libpq's in one line, without the address and its secrets."""
+        """Return a message of libpq on one line, without the address and its secrets."""
         for secret in (self.conninfo, *self.secrets):
-            if len(secret) > 2:  # a shorter one would garble every word
+            if len(secret) > 2:  # replacing a shorter one would garble every word
                 message = message.replace(secret, "***")
         return " ".join(message.split())
 
 
 def read_address(source: str | DatabaseName, environ: Mapping[str, str] | None = None) -> Address:
-    """Return the database that a source names."""
+    """Return the address of the database that a source names; ConfigError if it is invalid."""
     named = name_source(source, environ) if isinstance(source, str) else source
     if not isinstance(named, DatabaseName):
         raise ConfigError(f"{named} is a path; expected postgresql://... or env:NAME")
@@ -74,7 +74,7 @@ def read_address(source: str | DatabaseName, environ: Mapping[str, str] | None =
     try:
         parts = conninfo_to_dict(named.conninfo)
     except ProgrammingError:
-        # Its text quotes the address.
+        # psycopg's message quotes the address.
         raise ConfigError(
             "the address of the PostgreSQL source cannot be read; expected "
             "postgresql://USER@HOST:PORT/DATABASE"
@@ -83,11 +83,11 @@ def read_address(source: str | DatabaseName, environ: Mapping[str, str] | None =
     return Address(named.conninfo, named.display, secrets)
 
 
-# Connections: pinned, read-only, bounded in time, no row in a message. Poolers (PgBouncer) refuse
-# start parameters and prepared statements: there are none.
+# Connections: pinned, read-only, with timeouts, no row in a message. Poolers (PgBouncer) refuse
+# startup parameters and prepared statements, so none are used.
 
 _CONNECTION = {
-    "application_name": "noctuary",  # what the server's administrator sees in pg_stat_activity
+    "application_name": "noctuary",  # shown to the server's administrator in pg_stat_activity
     "keepalives_idle": 30,
     "keepalives_interval": 10,
     "keepalives_count": 3,
@@ -98,7 +98,7 @@ _DENIED = "42501"
 
 
 def connect(address: Address, connect_s: int = 10, **options: Any) -> psycopg.Connection[Any]:
-    """Connect; options in the address take precedence over those given here."""
+    """Open a connection; options in the address take precedence over those given here."""
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
 
@@ -115,21 +115,21 @@ def connect(address: Address, connect_s: int = 10, **options: Any) -> psycopg.Co
 
 
 class Limits(NamedTuple):
-    """How long to wait."""
+    """Timeouts of a connection and of its statements."""
 
-    connect_s: int = 10  # For a connection, unless the address says; libpq takes at least 2
-    statement_ms: int = 300_000  # For the answer to a statement, and for each BATCH_ROWS of a COPY
+    connect_s: int = 10  # To connect, unless the address sets it; libpq waits at least 2
+    statement_ms: int = 300_000  # For a statement's answer, and for each BATCH_ROWS of a COPY
 
 
 NIGHTLY = Limits()
-BATCH_ROWS = 100  # of a COPY, held at once
-_GRACE_S = 1.0  # longer than the server waits for a lock
+BATCH_ROWS = 100  # of a COPY, held in memory at once
+_GRACE_S = 1.0  # added to the server's own timeout for locks
 
 Values = Mapping[str, object] | None
 
 
 class Pinned:
-    """One read-only transaction, for one thread; errors quote no row and no address."""
+    """A read-only transaction for one thread; its errors quote no row and no address."""
 
     def __init__(self, address: Address, limits: Limits = NIGHTLY) -> None:
         self.display = address.display
@@ -142,21 +142,21 @@ class Pinned:
             raise
 
     def rows(self, statement: str, values: Values = None) -> list[tuple[Any, ...]]:
-        """Run a statement and return all its rows."""
+        """Run a statement and return all of its rows."""
         with self._guarded():
             return self._db.execute(cast("LiteralString", statement), values).fetchall()
 
     def one(self, statement: str, values: Values = None) -> Any:
-        """Return the only value of a statement."""
+        """Run a statement and return its only value."""
         return self.rows(statement, values)[0][0]
 
     def copy(
         self, query: str, types: list[str], values: Values = None
     ) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a query by COPY; nothing else runs on the connection meanwhile."""
+        """Yield the rows of a query by COPY; the connection can run nothing else meanwhile."""
         with ExitStack() as opened:
             with self._guarded():
-                # A savepoint: whoever stops reading cancels the COPY, and nothing but it.
+                # In a savepoint: a reader that stops cancels only the COPY.
                 opened.enter_context(self._db.transaction())
                 cursor = opened.enter_context(self._db.cursor())
                 statement = cast("LiteralString", f"COPY ({query}) TO STDOUT")
@@ -171,7 +171,7 @@ class Pinned:
                 yield from batch
 
     def close(self) -> None:
-        """End the transaction and the connection; safe to call twice."""
+        """End the transaction and close the connection; safe to call twice."""
         self._db.close()
 
     def _begin(self) -> None:
@@ -181,45 +181,45 @@ class Pinned:
         self._db.read_only = True
         encoding = self._db.info.parameter_status("server_encoding")
         settings = {
-            # A limit on statements would end a COPY whose reader takes its time.
+            # A statement timeout would end a COPY whose reader is slow.
             "statement_timeout": "0",
             "lock_timeout": f"{self._limits.statement_ms}ms",
-            # Text of a database without an encoding is bytes; every other the server converts.
+            # Text of a SQL_ASCII database is read as bytes; the server converts any other encoding.
             "client_encoding": "SQL_ASCII" if encoding == "SQL_ASCII" else "UTF8",
             "TimeZone": "UTC",
             "DateStyle": "ISO, YMD",
             "idle_in_transaction_session_timeout": "30min",
         }
-        # One statement, and the first: `now()` is the moment before the state was pinned.
+        # Must be the first statement, so that `now()` is the moment before the state was pinned.
         calls = ", ".join(f"set_config('{name}', %({name})s, true)" for name in settings)
         self.rows(f"SELECT {calls}", settings)
 
     @contextmanager
     def _guarded(self) -> Generator[None]:
-        """Cut the connection when the time is over; re-raise psycopg errors as SourceError."""
+        """Shut the connection down on timeout; re-raise psycopg errors as SourceError."""
         import psycopg
 
         is_over = threading.Event()
 
         def cut() -> None:
             is_over.set()
-            # A copy of the descriptor: the connection closes its own.
+            # A duplicate of the descriptor: the connection closes its own.
             with suppress(Exception), socket.socket(fileno=os.dup(self._db.fileno())) as way:
                 way.shutdown(socket.SHUT_RDWR)
 
-        # libpq alone would wait for ever. The server's own limit on locks is heard before.
+        # libpq alone would wait for ever. The server's lock timeout fires first.
         timer = threading.Timer(self._limits.statement_ms / 1000 + _GRACE_S, cut)
         timer.daemon = True
         timer.start()
         try:
             yield
         except psycopg.Error as error:
-            raise self._failed(error, is_late=is_over.is_set()) from None
+            raise self._describe_failure(error, is_late=is_over.is_set()) from None
         finally:
             timer.cancel()
 
-    def _failed(self, error: psycopg.Error, *, is_late: bool) -> SourceError:
-        """Return an error as one that quotes no row."""
+    def _describe_failure(self, error: psycopg.Error, *, is_late: bool) -> SourceError:
+        """Turn a psycopg error into a SourceError that quotes no row."""
         code, limit_s = error.sqlstate or "", self._limits.statement_ms / 1000
         if is_late or code in _TIMED_OUT:
             what = (
@@ -242,44 +242,44 @@ class Pinned:
         return SourceError(f"{what}. Nothing was published; the next run starts again.")
 
 
-# The shape of a claude-memory database: which migrations it has seen (research/peers.md 2.2).
+# The schema of a claude-memory database: the migrations it has applied (research/peers.md 2.2).
 
 MEMORIES = "memories"
 NEWEST_VERSION = "006"
 NOTE_UNREADABLE = "tables_not_readable"
-# Whom the server names where it has a single key (claude-memory, migration 002)
+# The user that a server with a single key assigns (claude-memory, migration 002)
 DEFAULT_USER = "default"
-# The other tables that are read, and the migration that makes each.
+# The other tables that are read, and the migration that creates each.
 _TABLES = {
     **dict.fromkeys(("memory_shares", "tag_shares"), "004"),
     **dict.fromkeys(("concepts", "concept_edges", "memory_concepts"), "005"),
     "memory_links": "006",
 }
-# Of migration 001, which had no marks yet.
+# Of migration 001, which had no sensitivity marks yet.
 REQUIRED_COLUMNS = tuple(n for n in sqlite.REQUIRED_COLUMNS if n != "is_sensitive")
 _KNOWN_COLUMNS = {*REQUIRED_COLUMNS, "user_id", "deleted_at", *FLAG_FIELDS, *VAULT_FIELDS}
 
 
 class Reader(NamedTuple):
-    """What may be read of one database, and by whom."""
+    """What the connected role may read of a database, and whose rows."""
 
-    version: str  # The migration that it has seen last, "001" and later
-    columns: Mapping[str, str]  # Of `memories`: name to type, as `format_type` has it
-    tables: frozenset[str]  # Of the others: those that are there and may be read
+    version: str  # The last migration applied, "001" and later
+    columns: Mapping[str, str]  # Of `memories`: name to type, as printed by `format_type`
+    tables: frozenset[str]  # The other tables that exist and are readable
     notes: tuple[str, ...]  # Oddities, by name (docs/formats.md)
-    user: str | None  # Whose rows, and those shared with them; None reads everyone's
-    has_users: bool  # Every row has an owner; else there is one user, without a name
+    user: str | None  # Read only this user's rows and those shared with them; None reads all
+    has_users: bool  # Whether rows have owners; else there is a single, unnamed user
 
     @property
     def scope_name(self) -> str:
-        """Return the name of the rule that assigns rows to users."""
+        """Return the name of the rule that assigns rows to users: user:NAME, several or single."""
         if self.user is not None:
             return f"user:{self.user}"
         return "several" if self.has_users else "single"
 
 
 def make_reader(pinned: Pinned, user: str) -> Reader:
-    """Read schema and rights of a database, migration 001 or later; user "" reads all rows."""
+    """Read the schema and privileges of a database; for user "" all rows are read."""
     columns = _read_columns(pinned)
     found = pinned.rows(
         "SELECT name, has_table_privilege(to_regclass(name), 'SELECT') "
@@ -287,7 +287,7 @@ def make_reader(pinned: Pinned, user: str) -> Reader:
         {"names": [*_TABLES, "alembic_version"]},
     )
     tables, version = {_text(name): may for name, may in found}, ""
-    if tables.pop("alembic_version", False):  # where migrations write down themselves
+    if tables.pop("alembic_version", False):  # where migrations are recorded
         version = _text(pinned.one("SELECT max(version_num)::text FROM alembic_version"))
     added = {"user_id": "002", "deleted_at": "003", **_TABLES}
     if not version.isdecimal():
@@ -300,12 +300,12 @@ def make_reader(pinned: Pinned, user: str) -> Reader:
     }
     own = user or None
     reader = Reader(version, columns, readable, true_names(notes), own, has_users=bool(user))
-    return reader._replace(has_users=bool(user) or _knows_users(pinned, reader))
+    return reader._replace(has_users=bool(user) or _has_several_users(pinned, reader))
 
 
 def _read_columns(pinned: Pinned) -> dict[str, str]:
-    """Return the columns of `memories` with their types; raise if one cannot be read."""
-    # Pages of ascending ids lose nothing where ids are distinct and never NULL.
+    """Return the columns of `memories` with their types; raise if one is missing or unreadable."""
+    # Paging by ascending id loses no row only if ids are unique and never NULL.
     found = pinned.rows(
         "SELECT attname::text, format_type(atttypid, atttypmod), "
         "has_column_privilege(attrelid, attnum, 'SELECT'), attnotnull AND EXISTS (SELECT 1 "
@@ -325,7 +325,7 @@ def _read_columns(pinned: Pinned) -> dict[str, str]:
             f"this user has USAGE on its schema."
         )
     if unreadable:
-        # A mark that cannot be read could be set.
+        # An unreadable mark could be set.
         raise SourceError(
             f"{pinned.display}: this user may not read {', '.join(unreadable)} of "
             f"'{MEMORIES}'. Grant SELECT on the whole table; marked rows stay there."
@@ -339,14 +339,14 @@ def _read_columns(pinned: Pinned) -> dict[str, str]:
     return columns
 
 
-def _knows_users(pinned: Pinned, reader: Reader) -> bool:
-    """Tell whether several people use the store: a user is named, or something is shared."""
+def _has_several_users(pinned: Pinned, reader: Reader) -> bool:
+    """Tell whether several people use the store: a row has a user's name, or one is shared."""
     if "user_id" not in reader.columns:
         return False
-    # A table of shares that cannot be read may hold one.
+    # An unreadable table of shares may have rows.
     if NOTE_UNREADABLE in reader.notes:
         return True
-    # The index on user_id has its ends; only where they differ are rows looked at.
+    # min and max are cheap by the index on user_id; rows are scanned only if they differ.
     alone = f"SELECT min(user_id) = '{DEFAULT_USER}' AND max(user_id) = '{DEFAULT_USER}'"
     named = f"SELECT 1 FROM {MEMORIES} WHERE btrim(user_id) NOT IN ('', '{DEFAULT_USER}')"
     looks = [] if pinned.one(f"{alone} FROM {MEMORIES}") else [named]
@@ -367,17 +367,18 @@ def _text(value: object) -> str:
 
 
 def user_sql(reader: Reader, table: str = "m") -> str:
-    """Return an expression for the owner of a row of `memories`; NULL without one."""
+    """Return the SQL expression for the owner of a row of `memories`; NULL if it has none."""
     if not reader.has_users or "user_id" not in reader.columns:
         return "NULL::text"
-    # A row without a name is the server's own user's: never everyone's.
+    # A row without a name belongs to the server's own user, never to everyone.
     return f"coalesce(nullif(btrim({table}.user_id), ''), '{DEFAULT_USER}')"
 
 
 def visible_sql(reader: Reader, table: str = "m") -> str:
-    """Return a condition on a row of `memories`: the reader's user, the value `user`, may read it.
+    """Return the SQL condition that the user `user` may read a row of `memories`.
 
-    As the server's own (claude-memory, api/permissions.py): their row, a share of it or of its tag.
+    As on the server (claude-memory, api/permissions.py): their own row, or one shared with them by
+    itself or by its tag.
     """
     if reader.user is None:
         return "true"
@@ -390,7 +391,7 @@ def visible_sql(reader: Reader, table: str = "m") -> str:
 
 
 def shares_sql(reader: Reader) -> str:
-    """Return a query for memory id and user of each share; "" if nothing can be shared."""
+    """Return the SQL query for memory id and user of each share; "" if nothing can be shared."""
     condition = "true" if reader.user is None else "s.shared_with = %(user)s"
     found = [
         f"SELECT m.id::text AS memory_id, s.shared_with FROM {share} s JOIN {MEMORIES} m ON {rule} "
@@ -401,7 +402,7 @@ def shares_sql(reader: Reader) -> str:
 
 
 def _share_conditions(reader: Reader, table: str) -> dict[str, str]:
-    """Return the join condition of each table of shares, aliased `s`."""
+    """Return the SQL join condition of each table of shares, aliased `s`."""
     may_read = "s.permission IN ('read', 'write')"
     tags = f"unnest(string_to_array({table}.tags::text, ','))"
     rules = {
@@ -415,20 +416,20 @@ def _share_conditions(reader: Reader, table: str) -> dict[str, str]:
     return {name: rule for name, rule in rules.items() if has_owners and name in reader.tables}
 
 
-# Rows of `memories`. Expressions are made of constants and of known columns; values are sent apart.
+# Rows of `memories`. SQL is built from constants and known columns; values are parameters.
 
-# A row with more text is not fetched; the store's own limit is 1,400 characters
+# A row with more text is not fetched; the store's own limit is 1,400 characters.
 MAX_ROW_BYTES = 16 * 2**20
 _TEXTS = ("content", "category", "tags", "expanded_keywords")
 _MOMENTS = ("created_at", "updated_at", "deleted_at")
 
 
 def mark_sql(columns: Collection[str], table: str = "m") -> str:
-    """Return an expression for `FLAGGED`, `VAULTED` or NULL, as strict as `find_mark`."""
+    """Return the SQL expression for `FLAGGED`, `VAULTED` or NULL, as strict as `find_mark`."""
     words = ", ".join(f"'{word}'" for word in sorted(FALSE_WORDS))
     judged = (
         (FLAG_FIELDS, f"lower(btrim({table}.{{}}::text)) NOT IN ({words})", FLAGGED),
-        # Empty bytes are `\x` as text.
+        # As text, empty bytea is `\x`.
         (VAULT_FIELDS, rf"{table}.{{}}::text NOT IN ('', '\x')", VAULTED),
     )
     cases = [
@@ -445,8 +446,8 @@ def read_rows(
 ) -> Iterator[RawRow]:
     """Yield the rows that the reader may see, by ascending id.
 
-    Fields are text, float, None, or bytes where text is not in any encoding; moments are ISO 8601.
-    Of a marked row, or one that is too large, no text is sent.
+    Fields are text, float, None, or undecodable bytes; times are ISO 8601. The text of a row that
+    is marked or too large is not sent.
     """
     lengths = " + ".join(f"coalesce(octet_length(m.{name}::text), 0)" for name in _TEXTS)
     moments = [name for name in _MOMENTS if name in reader.columns]
@@ -491,7 +492,7 @@ _MICROS = "(extract(epoch FROM {}) * 1000000)::bigint"
 
 
 class PostgresSource(Source):
-    """A claude-memory database, pinned to one state."""
+    """A claude-memory database, pinned to one transaction."""
 
     def __init__(
         self, name: DatabaseName, settings: SourceSettings, limits: Limits = NIGHTLY
@@ -504,10 +505,10 @@ class PostgresSource(Source):
             raise
 
     def identity(self) -> SourceIdentity:
-        """Return address, migration and marks; `users` says how rows are given to users."""
+        """Return address, migration, newest row, and as `users` how rows are assigned to users."""
         reader = self._reader
         has_moments = reader.columns["updated_at"].startswith("timestamp")
-        # Not of `infinity`: that is no number.
+        # Without `infinity`, which has no number.
         updated = "m.updated_at) FILTER (WHERE isfinite(m.updated_at)" if has_moments else "NULL"
         last_id, updated_us = self._pinned.rows(
             f"SELECT max(m.id), {_MICROS.format(f'(max({updated}))::timestamptz')} "
@@ -524,7 +525,7 @@ class PostgresSource(Source):
         return SourceIdentity(KIND, display, version, "int", marker, reader.notes)
 
     def count(self) -> int:
-        """Return the number of rows, tombstones and withheld ones included."""
+        """Return the number of visible rows, soft-deleted and withheld ones included."""
         sql = f"SELECT count(*) FROM {MEMORIES} m WHERE {visible_sql(self._reader)}"
         return int(self._pinned.one(sql, {"user": self._reader.user}))
 
@@ -533,34 +534,34 @@ class PostgresSource(Source):
         return read_rows(self._pinned, self._reader)
 
     def rows_of(self, key: str) -> Iterator[RawRow]:
-        """Yield the row of an id, by the primary key."""
+        """Yield the row with an id, by primary key."""
         return read_rows(self._pinned, self._reader, "m.id = %(key)s::bigint", key=key)
 
     def changed_since(self, since_us: int) -> Iterator[RawRow]:
-        """Yield the rows with updated_at >= since_us by id, tombstones included; NULL is none."""
+        """Yield rows updated at or after since_us, soft-deleted too; all without a timestamp."""
         if not self._reader.columns["updated_at"].startswith("timestamp"):
             return self.rows()
         condition = "m.updated_at >= 'epoch'::timestamptz + %(since)s * interval '1 microsecond'"
         return read_rows(self._pinned, self._reader, condition, since=since_us)
 
     def close(self) -> None:
-        """End the transaction and the connection."""
+        """End the transaction and close the connection."""
         self._pinned.close()
 
     def told(self, noun: type[Told]) -> Iterator[Told]:
-        """Yield the relations between rows that may be seen; concepts are everybody's."""
+        """Yield the relations between visible rows; concepts are visible to every user."""
         tables, sql = self._queries()[noun]
         if sql and self._reader.tables.issuperset(tables):
             for row in self._pinned.rows(sql, {"user": self._reader.user}):
                 yield noun(*map(_plain, row))
 
     def _queries(self) -> dict[type[Any], tuple[set[str], str]]:
-        """Return the tables and the query of each kind of relation."""
+        """Return the tables and the SQL query of each relation type."""
         reader, shares = self._reader, shares_sql(self._reader)
         own = "true" if reader.user is None else "l.user_id = %(user)s"
 
         def join(table: str, key: str) -> str:
-            """Return a join on an id, with a row that is there and may be seen."""
+            """Return the SQL join with a visible row of `memories` on an id."""
             visible = visible_sql(reader, table)
             return f"JOIN {MEMORIES} {table} ON {table}.id = {key} AND {visible}"
 
@@ -602,9 +603,9 @@ def _plain(value: Any) -> Any:
     return _text(value) if isinstance(value, bytes) else value
 
 
-# The change marker: newest id, newest time, counters.
+# The change marker: newest id, newest time, write counters.
 
-# How long a sensor waits for a database.
+# Timeouts of a sensor.
 _SENSOR = Limits(connect_s=5, statement_ms=10_000)
 
 _NEWEST = "SELECT max(id), max(updated_at)::text FROM memories"
@@ -615,9 +616,9 @@ WHERE relname = ANY(%(tables)s) ORDER BY schemaname, relname
 
 
 def look_at_database(source: DatabaseName) -> list[list[Any]]:
-    """Return newest id, newest time, and PostgreSQL's write counters of the tables that are read.
+    """Return the newest id and time, and PostgreSQL's write counters of the tables read.
 
-    The counters tell of deleted rows, about a second late; a crash of the server resets them.
+    The counters reveal deleted rows, about a second late; a crash of the server resets them.
     """
     with closing(Pinned(read_address(source), _SENSOR)) as database:
         newest = database.rows(_NEWEST)

@@ -1,4 +1,4 @@
-"""Several stores as one source: those of the table [sources], and the own store."""
+"""Combine the stores listed in the table [sources] and the own store into one source."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ from noctuary.sources.source import (
 )
 from noctuary.sources.sqlite import KIND
 
-OWN = "own"  # its name among several
+OWN = "own"  # name of the own store among several
 TRANSCRIPTS = "transcripts:"
-"""Prefix of a folder of transcripts, which may be empty by now."""
-EVERY = "*"  # as a part of a path: every folder there, each a store of its own
+"""Prefix of a folder of transcripts in [sources]; the folder may be empty."""
+EVERY = "*"  # path component that matches every folder, each a store of its own
 
 
 class Member(NamedTuple):
-    """One of the stores, or a folder of transcripts."""
+    """A listed store, or a folder of transcripts."""
 
     source: SourceName
     is_transcripts: bool = False
 
 
 def read_members(file: Path) -> dict[str, Member]:
-    """Return the stores that a configuration file lists, and the own one, sorted by name.
+    """Return the stores that a configuration file lists and the own store, sorted by name.
 
-    Relative paths start from the file's folder. ConfigError where the file has faults.
+    Relative paths are resolved against the file's folder. ConfigError if the file is invalid.
     """
     listed = Settings.load(file, environ={}).sources
     members = {OWN: Member(find_home() / OWN_FILE)}
@@ -64,7 +64,7 @@ def read_members(file: Path) -> dict[str, Member]:
 
 
 def expand_member(name: str, said: str, folder: Path) -> Iterator[tuple[str, Member]]:
-    """Yield the stores of a line of [sources]: one, or one for each folder that * matches."""
+    """Yield the stores of one line of [sources]: one, or one per folder that * matches."""
     path = said.removeprefix(TRANSCRIPTS)
     source = name_source(path)
     if not isinstance(source, Path):
@@ -90,18 +90,18 @@ def expand_member(name: str, said: str, folder: Path) -> Iterator[tuple[str, Mem
 
 
 class SeveralSources(Source):
-    """The rows of several stores, each id after the name of its store: `own:12`."""
+    """The rows of several stores, each id prefixed with its store's name: `own:12`."""
 
     def __init__(self, file: Path, stores: Mapping[str, Source | Path], opened: ExitStack) -> None:
-        """Take stores by name, which `opened` closes; the path of one that does not exist yet."""
+        """Take stores by name (a path if the file does not exist yet); `opened` closes them."""
         self._file, self._stores, self._opened = file.absolute(), stores, opened
         self._members = {n: s for n, s in stores.items() if isinstance(s, Source)}
 
     def identity(self) -> SourceIdentity:
-        """Return the file's path, and kind, location, rows and last id of each store."""
+        """Return the file's path and the kind, location, rows and last id of each store."""
         known = {name: source.identity() for name, source in self._members.items()}
         facts: dict[str, Mapping[str, int | str]] = {
-            # Recall finds there what is remembered before the next night.
+            # Listed because live recall reads what is remembered there before the next night.
             name: {"kind": KIND, "location": str(path), "rows": 0}
             for name, path in self._stores.items()
             if isinstance(path, Path)
@@ -116,38 +116,38 @@ class SeveralSources(Source):
         return SourceIdentity(SEVERAL, str(self._file), "1", "str", marker, notes, members)
 
     def count(self) -> int:
-        """Return the number of rows of all stores."""
+        """Return the number of rows of all stores together."""
         return sum(source.count() for source in self._members.values())
 
     def rows(self) -> Iterator[RawRow]:
-        """Yield the rows store by store, sorted by name; within a store in its own order."""
+        """Yield the rows store by store, by store name; within a store in its own order."""
         for name, source in self._members.items():
-            yield from (_prefixed(row, name) for row in source.rows())
+            yield from (_add_prefix(row, name) for row in source.rows())
 
     def rows_of(self, key: str) -> Iterator[RawRow]:
         """Yield the rows of one id from the store that its prefix names."""
         name, _, own = key.partition(":")
         if name in self._members:
-            yield from (_prefixed(row, name) for row in self._members[name].rows_of(own))
+            yield from (_add_prefix(row, name) for row in self._members[name].rows_of(own))
 
     def told(self, noun: type[Told]) -> Iterator[Told]:
         """Yield the relations of each store, with prefixed ids."""
         for name, source in self._members.items():
             for said in source.told(noun):
-                yield cast("Told", said._replace(**_renamed(said, name)))
+                yield cast("Told", said._replace(**_prefix_ids(said, name)))
 
     def close(self) -> None:
-        """Close all."""
+        """Close all stores."""
         self._opened.close()
 
 
-def _prefixed(row: RawRow, name: str) -> RawRow:
+def _add_prefix(row: RawRow, name: str) -> RawRow:
     key = None if row.key is None else f"{name}:{row.key}"
     return replace(row, locator=f"{name}: {row.locator}", key=key)
 
 
-def _renamed(said: Any, name: str) -> Mapping[str, Any]:
-    """Return the fields of a relation that hold memory ids, prefixed."""
+def _prefix_ids(said: Any, name: str) -> Mapping[str, Any]:
+    """Return the memory-id fields of a relation, with the store's name prefixed."""
     match said:
         case MemoryLink():
             return {"from_id": f"{name}:{said.from_id}", "to_id": f"{name}:{said.to_id}"}

@@ -1,4 +1,4 @@
-"""The protocol of memory stores, and its record types; `open` is the factory."""
+"""The `Source` protocol of memory stores, and its record types; `open` has the factory."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Literal, NamedTuple, Self, TypeVar
 
 from noctuary.core.types import NOTHING
 
-# Relations that a store keeps: evidence, not truth (a server's model finds the concepts).
+# Relations that a store keeps: evidence, not truth, because a server's model finds the concepts.
 
 SUPERSEDES = "supersedes"
 PART_OF = "part-of"
 SEE_ALSO = "see-also"
 RESOLVED_BY = "resolved-by"
-# Of memory_links (claude-memory, migration 006); of supersedes the first memory is the newer.
+# Values of memory_links.link_type (claude-memory, migration 006); in `supersedes`, from is newer.
 LINK_TYPES = (PART_OF, SUPERSEDES, SEE_ALSO, RESOLVED_BY)
 
 
 class MemoryLink(NamedTuple):
-    """One memory points at another."""
+    """A directed link from one memory to another."""
 
     from_id: str  # The memory that points, as `MemoryRecord.memory_id`
     to_id: str  # The memory that is pointed at
@@ -31,7 +31,7 @@ class MemoryLink(NamedTuple):
 
 
 class KnownConcept(NamedTuple):
-    """A concept that the store names."""
+    """A concept that the store has a name for."""
 
     name: str  # Its canonical name
     aliases: tuple[str, ...]  # Other names
@@ -47,7 +47,7 @@ class KnownMention(NamedTuple):
 
 
 class KnownEdge(NamedTuple):
-    """A relation between two concepts, and the memories that state it."""
+    """A relation between two concepts, and the ids of the memories that state it."""
 
     source: str  # Canonical name of the concept it starts from
     target: str  # Canonical name of the concept it leads to
@@ -57,7 +57,7 @@ class KnownEdge(NamedTuple):
 
 
 class Share(NamedTuple):
-    """A memory of one user that another may read (memory_shares, and tag_shares spelled out)."""
+    """A memory of one user that another may read (memory_shares; tag_shares are expanded)."""
 
     memory_id: str
     shared_with: str
@@ -66,11 +66,11 @@ class Share(NamedTuple):
 Told = TypeVar("Told", MemoryLink, KnownConcept, KnownMention, KnownEdge, Share)
 """Relations that a store keeps next to its rows."""
 
-# Why a row was quarantined: field names, types, sizes and line numbers, never text of the row.
+# Quarantined rows are described by field names, types, sizes and line numbers, never by their text.
 
 
 class QuarantineReason(StrEnum):
-    """Why a row is not a memory; the first reason that applies."""
+    """Why a row is not a memory; the first reason that applies wins."""
 
     INVALID_JSON = "invalid_json"
     HALF_WRITTEN_LINE = "half_written_line"
@@ -99,7 +99,7 @@ class QuarantineReason(StrEnum):
 
 
 class QuarantineRow(NamedTuple):
-    """One row that was set aside."""
+    """A quarantined row: its place, the reason, and a detail without any of its text."""
 
     locator: str  # Where it is in its source ("id 17", "line 42")
     reason: QuarantineReason  # Why it is not a memory
@@ -119,13 +119,13 @@ class SourceIdentity:
     id_kind: IdKind  # "int" when ids order by number, "str" when they order by code point
     marker: Mapping[str, int | str]  # Size, digest and the like; equal for the same state
     notes: tuple[str, ...] = ()  # Machine-readable oddities of the store, reported as warnings
-    # Of several stores: kind, location, rows and last id of each, by name
+    # For a source of several stores: kind, location, rows and last id of each, by name
     members: Mapping[str, Mapping[str, int | str]] = field(default_factory=lambda: NOTHING)
 
 
 @dataclass(frozen=True, slots=True)
 class RawRow:
-    """One row as the store gave it, before any judgement."""
+    """One row as read from the store, before validation and the secret scan."""
 
     locator: str  # Where it is ("id 17", "line 42")
     key: int | str | None  # Its id, of one type within a source; None when it has no usable one
@@ -133,8 +133,8 @@ class RawRow:
     problem: QuarantineReason | None = None  # Why it could not be read as a row at all
     problem_detail: str = ""  # Sizes and types that go with the problem; no text of the row
     unread_text: str = ""  # What was decoded of an unreadable row, for the secret scan alone
-    withheld: str | None = None  # Why the store kept its text back: counted as sensitive, no fields
-    warnings: tuple[str, ...] = ()  # What its reader could not use, by name; counted if exported
+    withheld: str | None = None  # Why the store withheld its text: counted as sensitive, no fields
+    warnings: tuple[str, ...] = ()  # Names of what its reader could not use; counted if exported
 
 
 UNREAD_DATE = str(QuarantineReason.BAD_DATE)
@@ -142,7 +142,7 @@ UNREAD_DATE = str(QuarantineReason.BAD_DATE)
 
 
 def memory_row(key: int, mark: object, fields: Mapping[str, object]) -> RawRow:
-    """Return a row of a table of memories; id and mark only if it is marked."""
+    """Return the RawRow of a memories table; a row with a mark keeps only its id and the mark."""
     if mark is not None:
         return RawRow(f"id {key}", key, {}, withheld=str(mark))
     return RawRow(f"id {key}", key, fields)
@@ -154,22 +154,22 @@ def true_names(flags: Mapping[str, bool]) -> tuple[str, ...]:
 
 
 class Source:
-    """A memory store, pinned to the state it had when it was opened; `with` closes it."""
+    """A memory store, pinned to the state it had when opened; a context manager that closes it."""
 
     def identity(self) -> SourceIdentity:
-        """Return kind, location and state of the store."""
+        """Return the kind, location and state of the store."""
         raise NotImplementedError
 
     def count(self) -> int:
-        """Return the exact number of rows."""
+        """Return the exact number of rows that `rows` yields."""
         raise NotImplementedError
 
     def rows(self) -> Iterator[RawRow]:
-        """Yield every row once in key order, those of one id adjacent; megabytes at a time."""
+        """Yield every row once in key order, rows of one id adjacent, a few megabytes at a time."""
         raise NotImplementedError
 
     def rows_of(self, key: str) -> Iterator[RawRow]:
-        """Yield the rows of one id, as `rows` does; a kind without an index scans its rows."""
+        """Yield the rows of one id, as `rows` does; sources without an index scan all rows."""
         return (row for row in self.rows() if row.key is not None and str(row.key) == key)
 
     def close(self) -> None:
@@ -178,11 +178,11 @@ class Source:
 
     @property
     def own(self) -> Source:
-        """Return the memory store without the turns that are joined to it."""
+        """Return the memory store without the transcript turns joined to it."""
         return self
 
     def told(self, noun: type[Told]) -> Iterable[Told]:
-        """Return the links, concepts, mentions, edges or shares that the store keeps."""
+        """Return the store's links, concepts, mentions, edges or shares, by record type."""
         return ()
 
     def __enter__(self) -> Self:
@@ -208,7 +208,7 @@ class HeldSource(Source):
         self._identity = SourceIdentity(kind, str(path.absolute()), "1", "str", mark, notes)
 
     def identity(self) -> SourceIdentity:
-        """Return path and digest of what was read."""
+        """Return the path and digest of the file that was read."""
         return self._identity
 
     def count(self) -> int:
@@ -220,7 +220,7 @@ class HeldSource(Source):
         yield from self._rows
 
     def told(self, noun: type[Told]) -> Iterator[Told]:
-        """Yield the relations that were found when the rows were read."""
+        """Yield the relations of one record type that were found when the rows were read."""
         return (said for said in self._said() if isinstance(said, noun))
 
     def _said(self) -> Iterable[object]:

@@ -22,14 +22,14 @@ from noctuary.sources.source import (
 )
 from noctuary.text.flags import MARKS, rows_sql
 
-# A foreign SQLite file, opened read-only and pinned to one state while its writer runs.
+# A read-only connection to a foreign SQLite file, pinned to one state while its writer runs.
 
-# How long to wait for a writer that locks the whole file; the stores' own clients wait as long
+# How long to wait for a writer that locks the whole file; the stores' own clients wait as long.
 BUSY_TIMEOUT_MS = 30_000
 
 
 class PinnedFile(Source):
-    """One state of a SQLite file."""
+    """A SQLite file, pinned to one state by an open read transaction."""
 
     _stamp: dict[str, int | str] | None = None
 
@@ -51,7 +51,7 @@ class PinnedFile(Source):
         self._db.close()
 
     def _connect(self) -> sqlite3.Connection:
-        # Taken before it is opened: without locks, a write from now on must be noticed.
+        # Stat before opening: the connection takes no lock, so a write from now on must be noticed.
         stamp = self._size() if self._path.exists() else None
         # A pipeline may open the source in one thread and read it in another.
         db, is_unlocked = open_foreign(self._path, BUSY_TIMEOUT_MS / 1000, check_same_thread=False)
@@ -85,7 +85,7 @@ class PinnedFile(Source):
             )
 
     def _columns_of(self, table: str) -> list[str]:
-        """Return the column names of a table, [] if there is none."""
+        """Return the column names of a table, or [] if it does not exist."""
         return [str(row[1]) for row in self._db.execute(f"PRAGMA table_info({table})")]
 
     def _size(self) -> dict[str, int | str]:
@@ -110,12 +110,12 @@ class PinnedFile(Source):
         )
 
 
-# A claude-memory store. Marked rows never leave the database: the query gives their id and mark.
-# One read transaction from the first look to `close` keeps count and rows of one state. Nothing is
-# ever written, but for the empty `-wal` and `-shm` that any reader of a WAL store leaves.
+# A claude-memory store. Marked rows never leave the database: the query returns their id and mark.
+# One read transaction from opening to `close` keeps count and rows of one state. Nothing is ever
+# written, except the empty `-wal` and `-shm` that any reader of a WAL store creates.
 
 KIND = "claude-memory-sqlite"
-# Of both versions; a store without `is_sensitive` is not one whose rows may be copied.
+# Both versions have these; rows of a store without `is_sensitive` may not be copied.
 REQUIRED_COLUMNS = (
     "id", "content", "category", "tags", "expanded_keywords", "importance", "is_sensitive",
     "created_at", "updated_at",
@@ -129,7 +129,7 @@ KNOWN_USER_VERSION = 2
 
 
 class SqliteSource(PinnedFile):
-    """A claude-memory store, pinned to one snapshot."""
+    """A claude-memory store, pinned to one read transaction."""
 
     def _read_schema(self) -> None:
         tables, info = tables_of(self._db), self._db.execute("PRAGMA table_info(memories)")
@@ -155,7 +155,7 @@ class SqliteSource(PinnedFile):
             )
 
     def identity(self) -> SourceIdentity:
-        """Return path, schema version and the size of the snapshot that is being read."""
+        """Return the path, schema version, row count and file size of the pinned state."""
         user_version = int(self._one("PRAGMA user_version"))
         marker = {
             "user_version": user_version,
@@ -176,7 +176,7 @@ class SqliteSource(PinnedFile):
         return self._select("")
 
     def rows_of(self, key: str) -> Iterator[RawRow]:
-        """Yield the row of an id, by the primary key."""
+        """Yield the row with an id, by primary key."""
         return self._select("WHERE id = ?", key)
 
     def _select(self, where: str, *values: str) -> Iterator[RawRow]:
@@ -184,7 +184,7 @@ class SqliteSource(PinnedFile):
             yield memory_row(key, mark, dict(zip(self._names, found, strict=True)))
 
     def told(self, noun: type[Told]) -> Iterator[Told]:
-        """Yield the links between memories, which the own store keeps."""
+        """Yield the links between memories from the table `memory_links`, if it exists."""
         ends, is_link = ("src_id", "dst_id", "link_type"), noun is MemoryLink
         if not is_link or not set(ends).issubset(self._columns_of("memory_links")):
             return

@@ -144,7 +144,7 @@ def test_remember_gives_the_id_that_all_others_take(
         again = await call(client, "remember", text="The bell is blue.", supersedes=1)
         assert again["supersedes"] == shown
         for wrong in ("cache:1", "own:x", "9" * 400):
-            assert "no id of the own store" in await refusal(
+            assert "not an id of the own store" in await refusal(
                 client, "remember", text="x", supersedes=wrong
             )
 
