@@ -362,7 +362,7 @@ def path(start: str, goal: str, max_hops: int, store: str | None, **options: Any
     """Explain how the concepts A and B are connected.
 
     A hop is a relation that memories state, or memories that hold both ends. Stated relations are
-    cheap; memories with common concepts are expensive. You see all equally cheap paths.
+    cheap; memories with common concepts are expensive. You see the cheapest path.
 
     \b
     noctuary graph path "Nina" "spare key"

@@ -142,6 +142,14 @@ class GraphSource:
         return concepts[kept], positions[kept].astype(np.int64)
 
     @cached_property
+    def held_by_memory(self) -> tuple[Ints, Ints]:
+        """The concepts of every memory as compressed rows: indptr (n+1,), concepts."""
+        concepts, positions = self.held
+        order = np.argsort(positions, kind="stable")
+        memories = np.arange(self.seen.size + 1)
+        return np.searchsorted(positions[order], memories), concepts[order]
+
+    @cached_property
     def frequencies(self) -> Ints:
         """Memories per concept that hold it and may be seen, (C,)."""
         return np.bincount(self.held[0], minlength=len(self)).astype(np.int64)
@@ -176,8 +184,17 @@ NEAREST_SHOWN = 5  # names offered where none matches
 _NEAREST_CUTOFF = 0.55  # least similarity (difflib ratio) of an offered name; lower offers chance
 _NEAREST_TRIED = 40  # similar names looked up: those of hidden concepts among them are passed over
 _PREFIX_CHARACTERS = 3  # a shared beginning makes a candidate; fewer find typos earlier in a word
-_PER_QUESTION = 300  # candidates per prefix or word: comparing them stays below a tenth of a second
-_MOST_HELD = 1_500  # concepts that are always compared: a typo at the beginning still finds them
+_CANDIDATES = 1_500  # names of each sort that are compared: some tenth of a second
+# Names with the same beginning, with a word of the text, and those held most: a typo at the
+# beginning still finds these.
+_RESEMBLING = """
+SELECT * FROM (SELECT name FROM concept_names WHERE ?1 <> '' AND name >= ?1
+    AND name < ?1 || char(1114111) LIMIT ?3)
+UNION SELECT * FROM (SELECT name FROM concept_names, json_each(?2)
+    WHERE instr(' ' || name || ' ', ' ' || value || ' ') LIMIT ?3)
+UNION SELECT * FROM (SELECT name FROM concepts JOIN concept_names USING (ordinal)
+    ORDER BY df DESC, ordinal LIMIT ?3)
+"""
 _AUTHOR_FIELDS = "tags, category, expanded_keywords, wing, room, session_id, user"
 
 
@@ -238,28 +255,13 @@ class NameBook:
         import difflib  # only where a name is unknown
 
         name = fold_name(text)
-        candidates = sorted(set(self._candidates(name)))
+        words = name.split()
+        asked = [name[:_PREFIX_CHARACTERS], json.dumps(words), _CANDIDATES]
+        candidates = [name for (name,) in self.source.query(_RESEMBLING, asked)]
         near = difflib.get_close_matches(name, candidates, _NEAREST_TRIED, _NEAREST_CUTOFF)
-        words = set(name.split())
-        near += [c for c in candidates if words & set(c.split()) and c not in near]
-        found: dict[str, None] = {}
-        ordinals = (i for i in map(self.find, near[: 2 * _NEAREST_TRIED]) if i is not None)
-        for _, shown in self.named(ordinals, len(near)):
-            found[shown] = None
-            if len(found) == NEAREST_SHOWN:
-                break
-        return tuple(found)
-
-    def _candidates(self, name: str) -> Iterator[str]:
-        prefix = name[:_PREFIX_CHARACTERS]
-        sql = "SELECT DISTINCT name FROM concept_names WHERE {} ORDER BY name LIMIT ?"
-        begins, holds = map(sql.format, ("name >= ? AND name < ?", "instr(' '||name||' ', ?)"))
-        found = self.source.query(begins, [prefix, prefix + chr(0x10FFFF), _PER_QUESTION])
-        for word in name.split():
-            found += self.source.query(holds, [f" {word} ", _PER_QUESTION])
-        yield from (name for (name,) in found)
-        sql = "SELECT canonical_name FROM concepts ORDER BY df DESC, ordinal LIMIT ?"
-        yield from (fold_name(name) for (name,) in self.source.query(sql, [_MOST_HELD]))
+        near += [c for c in candidates if not set(words).isdisjoint(c.split())][:_NEAREST_TRIED]
+        ordinals = (i for i in map(self.find, near) if i is not None)
+        return tuple(dict.fromkeys(filter(None, map(self.shown, ordinals))))[:NEAREST_SHOWN]
 
     def _read(self, ordinal: int) -> Names | None:
         sql = "SELECT canonical_name, aliases FROM concepts WHERE ordinal = ?"

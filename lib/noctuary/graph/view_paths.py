@@ -5,21 +5,18 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from functools import cached_property
-from itertools import islice, pairwise
+from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from noctuary.core.types import to_micros
 from noctuary.graph.view import GraphSource, NameBook, Shown, show_relations, stated_relations
 from noctuary.graph.walk import ROLES
 from noctuary.text.marks import clean, cut, day, memories, pad, plural, spoken, width
 
-# The cheapest ways from one concept to another, over stated relations and shared memories.
+# The cheapest way from one concept to another, over stated relations and shared memories.
 
-# Costs are whole thousandths: sums in any order are equal, so that equal ways are found equal.
-COST_UNIT = 1_000
+COST_UNIT = 1_000  # costs are whole thousandths, so that sums in any order are equal
 # A hop over a stated relation; dearer ones let shared memories win over what a text says.
 STATED_COST = 1.0
 # A hop over shared memories costs this and log2(1 + a * b / s**2): a and b memories hold its two
@@ -30,49 +27,77 @@ MAX_EXPANDED = 2_000  # concepts looked at before the search gives up: some two 
 # Memories of one concept that are walked through; a hub beyond joins everything and explains
 # nothing.
 MAX_HOLDERS = 200
-MAX_WAYS = 50  # equally cheap ways that are counted
-PATHS_SHOWN = 3  # equally cheap paths that are explained; the others are counted
 EVIDENCE_SHOWN = 5  # shared memories named per hop, the newest; the others are counted
 
-_FAR = int(np.iinfo(np.int64).max)
 _HUBS_NAMED = 3
 _UNNAMED = "(a name that only hidden memories hold)"
 
 
 def find_paths(source: GraphSource, book: NameBook, start: int, goal: int, max_hops: int) -> Shown:
-    """Return the cheapest paths between two concepts of at most `max_hops` hops (>= 1).
+    """Return the cheapest path of at most `max_hops` hops (>= 1) between two concepts, if any.
 
-    The first PATHS_SHOWN of equally cheap ones, by their names, are lists of hops; `bounds` say in
-    words what cut the search short: with any, "none" means "none was found".
+    `bounds` name what cut the search short; with any, "none" means "none was found".
     """
 
     def name(ordinal: int) -> str:
         return book.shown(ordinal) or _UNNAMED
 
-    shown: Shown = {
-        "from": name(start), "to": name(goal), "paths": [], "found": 0, "cost": 0.0,
-        "max_hops": max_hops, "bounds": [],
-    }  # fmt: skip
-    if start == goal:
-        return shown
-    search = _Search(source, start, goal, max_hops)
-    search.run()
-    ways = list(islice(search.ways(), MAX_WAYS + 1))
-    bounds: list[str] = shown["bounds"]
-    if search.gave_up:
+    bounds: list[str] = []
+    hubs: set[int] = set()
+    way, cost = ((), 0) if start == goal else _search(source, start, goal, max_hops, hubs)
+    if cost is None:
         bounds.append(f"stopped after looking at {MAX_EXPANDED:,} concepts")
-    if search.hubs:
-        named = ", ".join(map(name, sorted(search.hubs)[:_HUBS_NAMED]))
-        more = len(search.hubs) - _HUBS_NAMED
-        rest = f" and {more} more" if more > 0 else ""
-        bounds.append(f"walked through only the first {memories(MAX_HOLDERS)} of {named}{rest}")
-    if len(ways) > MAX_WAYS:
-        bounds.append(f"counted only {MAX_WAYS} of the equally short paths")
-    if not ways:
-        return shown
-    ways = sorted(ways[:MAX_WAYS], key=lambda way: ([name(c) for c in way], way))
-    paths = [[_hop(source, hop, name) for hop in pairwise(way)] for way in ways[:PATHS_SHOWN]]
-    return {**shown, "paths": paths, "found": len(ways), "cost": search.cost() / COST_UNIT}
+    first = f"walked through only the first {memories(MAX_HOLDERS)} of "
+    bounds += (first + name(hub) for hub in sorted(hubs)[:_HUBS_NAMED])
+    paths = [[_hop(source, hop, name) for hop in pairwise(way)]] if way else []
+    return {
+        "from": name(start), "to": name(goal), "paths": paths, "found": len(paths),
+        "cost": (cost or 0) / COST_UNIT, "max_hops": max_hops, "bounds": bounds,
+    }  # fmt: skip
+
+
+def _search(
+    source: GraphSource, start: int, goal: int, max_hops: int, hubs: set[int]
+) -> tuple[tuple[int, ...], int | None]:
+    """Return the cheapest way, empty where there is none, and its cost, None if the search gave up.
+
+    Dijkstra over (concept, hops): a dearer way with fewer hops may be the one within the bound.
+    Concepts of which only some memories were walked through are added to `hubs`.
+    """
+    fewest: dict[int, int] = {}
+    waiting: list[tuple[int, int, tuple[int, ...]]] = [(0, 0, (start,))]
+    expanded = 0
+    while waiting:
+        cost, hops, way = heapq.heappop(waiting)
+        if way[-1] == goal:
+            return way, cost
+        if hops == max_hops or hops >= fewest.get(way[-1], max_hops):
+            continue
+        if expanded == MAX_EXPANDED:
+            return (), None
+        fewest[way[-1]] = hops
+        expanded += 1
+        for reached, step in _hops_from(source, way[-1], hubs):
+            if hops + 1 < fewest.get(reached, max_hops + 1):
+                heapq.heappush(waiting, (cost + step, hops + 1, (*way, reached)))
+    return (), 0
+
+
+def _hops_from(source: GraphSource, concept: int, hubs: set[int]) -> Iterator[tuple[int, int]]:
+    """Yield the concepts one hop away with the cost of the hop, stated relations first."""
+    relations = stated_relations(source, [concept])
+    stated = {end for r in relations if r.holds(source.as_of_us) for end in (r.src, r.dst)}
+    yield from ((end, round(STATED_COST * COST_UNIT)) for end in sorted(stated - {concept}))
+    holders = source.holders(concept).tolist()
+    if len(holders) > MAX_HOLDERS:
+        hubs.add(concept)
+    indptr, concepts = source.held_by_memory
+    near = [concepts[indptr[p] : indptr[p + 1]] for p in holders[:MAX_HOLDERS]]
+    beside, shared = np.unique(np.concatenate([concepts[:0], *near]), return_counts=True)
+    held = source.frequencies
+    rarity = held[concept] * held[beside] / shared.astype(np.float64) ** 2
+    costs = np.rint(COST_UNIT * (SHARED_COST + np.log2(1.0 + rarity))).astype(np.int64)
+    yield from zip(beside.tolist(), costs.tolist(), strict=True)
 
 
 def _hop(source: GraphSource, ends: tuple[int, int], name: Callable[[int], str]) -> Shown:
@@ -83,102 +108,13 @@ def _hop(source: GraphSource, ends: tuple[int, int], name: Callable[[int], str])
     created = {} if stated else source.column("created_at_us", both.tolist())
     newest = sorted(created, key=lambda p: (-created[p], p))[:EVIDENCE_SHOWN]
     start, end = map(name, ends)
+    ids = source.ids(newest)
     return {
         "from": start, "to": end,
         "relations": show_relations(source, ends[0], [(r, end) for r in stated]),
-        "shared": list(map(source.ids(newest).__getitem__, newest)), "shared_count": int(both.size),
+        "shared": [ids[p] for p in newest], "shared_count": int(both.size),
         "type": "stated" if stated else "shared_memories",
     }  # fmt: skip
-
-
-class _Search:
-    """One search; Dijkstra over (hops, concept), so that a bound on hops keeps cheap ways."""
-
-    def __init__(self, source: GraphSource, start: int, goal: int, max_hops: int) -> None:
-        self._source, self._start, self._goal = source, start, goal
-        self._max_hops = max_hops
-        self._costs = np.full((max_hops + 1, len(source)), _FAR, dtype=np.int64)
-        self._before: dict[tuple[int, int], list[int]] = {}
-        self.hubs: set[int] = set()  # of which only MAX_HOLDERS memories were walked through
-        self.gave_up = False
-
-    def run(self) -> None:
-        self._costs[0, self._start] = 0
-        waiting, expanded = [(0, 0, self._start)], 0
-        while waiting:
-            cost, hops, concept = heapq.heappop(waiting)
-            if cost >= self.cost():
-                return
-            if hops == self._max_hops or cost > self._costs[hops, concept]:
-                continue
-            if expanded == MAX_EXPANDED:
-                self.gave_up = True
-                return
-            expanded += 1
-            for reached, total in self._expand(concept, hops, cost):
-                heapq.heappush(waiting, (total, hops + 1, reached))
-
-    def cost(self) -> int:
-        return int(self._costs[:, self._goal].min())
-
-    def ways(self) -> Iterator[tuple[int, ...]]:
-        if self.cost() < _FAR:
-            yield from self._ways(int(np.argmin(self._costs[:, self._goal])), self._goal)
-
-    def _ways(self, hops: int, concept: int) -> Iterator[tuple[int, ...]]:
-        if hops == 0:
-            yield (concept,)
-            return
-        for before in sorted(self._before[hops, concept]):
-            for way in self._ways(hops - 1, before):
-                yield (*way, concept)
-
-    def _expand(self, concept: int, hops: int, cost: int) -> Iterator[tuple[int, int]]:
-        """Yield what is now reached cheaper than before, noting where from."""
-        targets, steps = self._hops_from(concept)
-        totals = steps + cost
-        near = totals <= self.cost()
-        targets, totals = targets[near], totals[near]
-        known = self._costs[: hops + 2, targets].min(axis=0)
-        cheaper = totals < known
-        as_cheap = (totals == known) & (totals == self._costs[hops + 1, targets])
-        self._costs[hops + 1, targets[cheaper]] = totals[cheaper]
-        for reached in targets[as_cheap].tolist():
-            self._before[hops + 1, reached].append(concept)
-        for reached, total in zip(targets[cheaper].tolist(), totals[cheaper].tolist(), strict=True):
-            self._before[hops + 1, reached] = [concept]
-            yield reached, total
-
-    def _hops_from(self, concept: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the concepts one hop away, ascending and distinct, and the cost of the hop."""
-        holders = self._source.holders(concept)
-        if holders.size > MAX_HOLDERS:
-            self.hubs.add(concept)
-            holders = holders[:MAX_HOLDERS]
-        indptr, concepts = self._by_memory
-        pieces = [concepts[indptr[p] : indptr[p + 1]] for p in holders.tolist()]
-        beside = np.concatenate([np.empty(0, dtype=np.int64), *pieces])
-        beside, shared = np.unique(beside[beside != concept], return_counts=True)
-        held = self._source.frequencies
-        rarity = held[concept] * held[beside] / shared.astype(np.float64) ** 2
-        costs = np.rint(COST_UNIT * (SHARED_COST + np.log2(1.0 + rarity))).astype(np.int64)
-        found = stated_relations(self._source, [concept])
-        ends = {end for r in found if r.holds(self._source.as_of_us) for end in (r.src, r.dst)}
-        stated = np.array(sorted(ends - {concept}), dtype=np.int64)
-        unit = np.full(stated.size, round(STATED_COST * COST_UNIT), dtype=np.int64)
-        targets, totals = np.concatenate([stated, beside]), np.concatenate([unit, costs])
-        order = np.lexsort((totals, targets))
-        distinct, first = np.unique(targets[order], return_index=True)
-        return distinct, totals[order][first]
-
-    @cached_property
-    def _by_memory(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the concepts of every memory as compressed rows: indptr (n+1,), concepts."""
-        concepts, positions = self._source.held
-        order = np.argsort(positions, kind="stable")
-        indptr = np.zeros(self._source.seen.size + 1, dtype=np.int64)
-        np.cumsum(np.bincount(positions, minlength=indptr.size - 1), out=indptr[1:])
-        return indptr, concepts[order]
 
 
 # What `noctuary graph` prints: lines made of views. No reading, no printing.
@@ -240,9 +176,8 @@ def path_lines(shown: Shown) -> Iterator[str]:
     elif not paths:
         found = "found no path" if shown["bounds"] else "there is no path"
         yield f"{start} to {end}: {found} of at most {plural(shown['max_hops'], 'hop')}"
-    for number, path in enumerate(paths, start=1):
-        which = f", {number} of {shown['found']}" if shown["found"] > 1 else ""
-        yield f"{start} to {end}: {plural(len(path), 'hop')}, cost {shown['cost']:.2f}{which}"
+    for path in paths:
+        yield f"{start} to {end}: {plural(len(path), 'hop')}, cost {shown['cost']:.2f}"
         for hop in path:
             yield from _hop_lines(hop)
     yield from (f"! bound: {clean(bound)}" for bound in shown["bounds"])
