@@ -158,7 +158,7 @@ def assemble_from(
     latest = [prompt.part_of_turn(turn, "tail_base", counter) for turn in turns[start:]]
     base = prompt.section_of(prompt.LATEST, latest, counter)
     empty = Context(query, "", (), 0, 0, budget_tokens, counter.label, profile.name)
-    degraded = find_degradations(hard, base, budget_tokens)
+    degraded = find_degradations(hard, base, budget_tokens, profile.hard_fraction)
     if degraded:
         return _filled(empty._replace(degraded=degraded), hard, base), []
 
@@ -182,22 +182,27 @@ def assemble_from(
     return _filled(context, hard, base, soft, tail, block), memories
 
 
-def find_degradations(hard: Section, base: Section, budget: int) -> tuple[Degradation, ...]:
+def find_degradations(
+    hard: Section, base: Section, budget: int, hard_fraction: float = 0.0
+) -> tuple[Degradation, ...]:
     """Return why hard nodes and T_base do not fit together; empty if they do (libravdb 7.8)."""
     turns = f"hard nodes and the last {len(base.parts)} turns"
-    needs = [("hard_over_budget", hard.tokens, "hard nodes")]
+    needs = [("hard_over_budget", hard.tokens, budget, "hard nodes")]
+    if hard_fraction > 0.0:
+        reserve = math.floor(hard_fraction * budget + _ROUNDING)
+        needs.insert(0, ("hard_over_reserve", hard.tokens, reserve, "hard nodes"))
     if base.parts:
-        needs.append(("tail_base_over_budget", hard.tokens + base.tokens, turns))
+        needs.append(("tail_base_over_budget", hard.tokens + base.tokens, budget, turns))
     return tuple(
         Degradation(
             code,
             needed,
-            budget,
-            f"{what} need {needed:,} tokens and the budget is {budget:,}: they are here uncut and "
+            allowed,
+            f"{what} need {needed:,} tokens and may have {allowed:,}: they are here uncut and "
             "nothing else is. Raise the budget, or shorten them",
         )
-        for code, needed, what in needs
-        if needed > budget
+        for code, needed, allowed, what in needs
+        if needed > allowed
     )
 
 

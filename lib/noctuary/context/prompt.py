@@ -104,6 +104,7 @@ class ContextProfile:
     # Least factor that authority multiplies with, in [0, 1]. 0 is the reference: a memory that
     # nobody recalls or wrote by hand keeps 0.1 % of its score after a week.
     authority_floor: float = 0.5
+    hard_fraction: float = 0.0  # alpha1 of 7.8, most of the budget for hard nodes; 0 sets no limit
     soft_fraction: float = 0.3  # alpha2 of 7.8, share of the budget for soft nodes
     tail_target_tokens: int = 128  # recent turns to aim at; more leaves less for memories
     min_tail_turns: int = 4  # m, the last turns that are always there; they win over the target
@@ -114,7 +115,10 @@ class ContextProfile:
             "final_depth must lie in [1, coarse_depth]": 1 <= self.final_depth <= self.coarse_depth,
             "hop_decay must lie between 0 and 1": 0.0 < self.hop_decay < 1.0,
             "hop_threshold must lie in [0, 1]": 0.0 <= self.hop_threshold <= 1.0,
-            "soft_fraction must lie in [0, 1]": 0.0 <= self.soft_fraction <= 1.0,
+            "hard_fraction must lie in [0, 1]": 0.0 <= self.hard_fraction <= 1.0,
+            "soft_fraction must lie in [0, 1 - hard_fraction]": (
+                0.0 <= self.soft_fraction <= 1.0 - self.hard_fraction
+            ),
             "tail_target_tokens must be >= 0": self.tail_target_tokens >= 0,
             "min_tail_turns must be >= 0": self.min_tail_turns >= 0,
             "depths, turns and tokens must be whole numbers": all(type(n) is int for n in whole),

@@ -523,6 +523,16 @@ def test_rules_that_do_not_fit_are_there_all_the_same_and_nothing_else_is() -> N
     assert context.degraded[1].allowed_tokens == 10
 
 
+def test_hard_nodes_have_a_reserve_where_a_profile_sets_one() -> None:
+    whole = assembled("x", 10_000, (), authored("- One rule.\n"))
+    costs = whole.tokens
+    reserve = replace(NO_TAIL, hard_fraction=0.5)
+    fits = assembled("x", 2 * costs, (), authored("- One rule.\n"), reserve)
+    assert not fits.degraded
+    (reason,) = assembled("x", 2 * costs - 1, (), authored("- One rule.\n"), reserve).degraded
+    assert reason[:3] == ("hard_over_reserve", costs, costs - 1)
+
+
 def test_the_budget_is_met_to_the_token() -> None:
     whole = assembled("x", 10_000, chat(4, 20), authored("- One rule.\n"))
     assert not assembled("x", whole.tokens, chat(4, 20), authored("- One rule.\n")).degraded

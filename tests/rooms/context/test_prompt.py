@@ -151,7 +151,7 @@ def test_found_lines_are_taken_until_the_first_that_does_not_fit(
 
 REFERENCE = {
     "coarse_depth": 16, "coarse_threshold": 0.2, "final_depth": 8, "hop_decay": 0.5,
-    "hop_threshold": 0.15, "authority_floor": 0.0, "soft_fraction": 0.3,
+    "hop_threshold": 0.15, "authority_floor": 0.0, "hard_fraction": 0.0, "soft_fraction": 0.3,
     "tail_target_tokens": 128, "min_tail_turns": 4,
 }  # fmt: skip
 
@@ -190,6 +190,7 @@ def test_memories_are_ranked_by_the_same_constants_and_nothing_else() -> None:
         ({"authority_floor": float("nan")}, ["authority_floor"]),
         ({"coarse_threshold": -1.5}, ["coarse_threshold"]),
         ({"soft_fraction": 1.5}, ["soft_fraction"]),
+        ({"hard_fraction": 0.8}, ["soft_fraction", "hard_fraction"]),
         ({"min_tail_turns": -1, "tail_target_tokens": 1.5}, ["min_tail_turns", "whole"]),
         ({"authority_floor": "0.5"}, ["authority_floor"]),
     ],
