@@ -28,6 +28,7 @@ from noctuary.curate.signals import (
     repetition,
     said_something,
 )
+from noctuary.embed.rotation import FIT_ROWS_PER_CELL, assign, fit_centroids
 from noctuary.sources.corpus import iter_records
 from noctuary.text.marks import split_speaker
 
@@ -120,11 +121,18 @@ def judge_turns(
                 progress.update("judging turns", done, total)
 
 
-# What is like a turn: its nearest earlier turns and durable memories by the night's vectors. All
-# pairs are compared, block by block, but for turns of long ago.
+# What is like a turn: its nearest earlier turns and durable memories by the night's vectors.
+#
+# Up to EXACT_PAIRS everything is compared, in ten seconds of one core at 384 dimensions; beyond,
+# only candidates of the cells next to a turn. Of 100,000 memories that finds 97 % of the five
+# nearest; novelty changes by .0002 on average and by .005 at most.
 
-EARLIER_TURNS = 65_536  # a turn is compared with at least so many turns of its user before it
+EXACT_PAIRS = 1 << 29
+ROWS_PER_CELL = 512
+PROBES = 16  # cells that a turn is compared with
+ALIKE_PROBES = 8  # where only rows of a high cosine count, which lie in the nearest cells
 QUERY_ROWS, CANDIDATE_ROWS = 256, 2_048  # compared at once: 10 MB with the merge
+_ROWS_AT_ONCE = 8_192  # whose cells are found at once: 32 KB per cell
 _SLACK = 1e-4  # above the rounding of a float32 product, whose order depends on the block
 _DIGITS = 6
 
@@ -147,7 +155,12 @@ class Nearest:
         self._positions = np.full((len(turns), k), -1, dtype=np.int64)
 
     def offer(
-        self, candidates: Ints, rows: Ints | None = None, *, earlier_only: bool = False
+        self,
+        candidates: Ints,
+        rows: Ints | None = None,
+        *,
+        earlier_only: bool = False,
+        probes: int = PROBES,
     ) -> None:
         """Compare turns with candidates, each of which may be offered once.
 
@@ -155,25 +168,32 @@ class Nearest:
         all. With `earlier_only` the candidates are the turns, each compared with those before it.
         """
         asking = np.arange(len(self._turns)) if rows is None else rows
-        for first in range(0, len(asking), QUERY_ROWS):
-            some = asking[first : first + QUERY_ROWS]
-            block = _floats(self._vectors, self._turns[some])
-            begin, end = 0, len(candidates)
-            if earlier_only:
-                begin, end = max(first - EARLIER_TURNS, 0), first + len(some)
-            for start in range(begin, end, CANDIDATE_ROWS):
-                found = candidates[start : min(start + CANDIDATE_ROWS, end)]
-                products = block @ _floats(self._vectors, found).T
-                if earlier_only:
-                    numbers = np.arange(start, start + len(found))
-                    products[numbers[None, :] >= some[:, None]] = -np.inf
-                self._take(some, products, found)
+        if len(asking) * len(candidates) // (1 + earlier_only) <= EXACT_PAIRS:
+            self._compare(asking, candidates, np.arange(len(candidates)), earlier_only)
+            return
+        for near, held in _by_cell(self._turns[asking], candidates, self._vectors, probes):
+            self._compare(asking[near], candidates, held, earlier_only)
 
     def of(self, row: int) -> list[Neighbour]:
         """Return the neighbours of a turn, nearest first; of equal ones, by position."""
         kept = self._positions[row][self._positions[row] >= 0]
         near = neighbours(self._vectors[self._turns[row]], self._vectors[kept], kept)
         return [n for n in near if n.cosine >= self._least]
+
+    def _compare(self, asking: Ints, candidates: Ints, held: Ints, earlier_only: bool) -> None:
+        """Compare some turns with some of the candidates, both by ascending number."""
+        for first in range(0, len(asking), QUERY_ROWS):
+            rows = asking[first : first + QUERY_ROWS]
+            block = _floats(self._vectors, self._turns[rows])
+            for start in range(0, len(held), CANDIDATE_ROWS):
+                chunk = held[start : start + CANDIDATE_ROWS]
+                if earlier_only and chunk[0] >= rows[-1]:
+                    break
+                found = candidates[chunk]
+                products = block @ _floats(self._vectors, found).T
+                if earlier_only:
+                    products[chunk[None, :] >= rows[:, None]] = -np.inf
+                self._take(rows, products, found)
 
     def _take(self, rows: Ints, products: Floats, candidates: Ints) -> None:
         """Merge nearer candidates into those kept; products of shape (rows, candidates)."""
@@ -208,8 +228,36 @@ def _nearest_first(neighbour: Neighbour) -> tuple[float, int]:
     return -neighbour.cosine, neighbour.position
 
 
+def _by_cell(
+    turns: Ints, candidates: Ints, vectors: Floats, probes: int
+) -> Iterator[tuple[Ints, Ints]]:
+    """Yield the numbers of turns next to a cell and of its candidates, both ascending, per cell."""
+    count = max(len(candidates) // ROWS_PER_CELL, 1)
+    sample = candidates[:: max(len(candidates) // (count * FIT_ROWS_PER_CELL), 1)]
+    centroids, width = fit_centroids(_floats(vectors, sample), count), min(probes, count)
+    # In no order, shape (turns, width).
+    near = np.concatenate(
+        [
+            np.argpartition(-(_floats(vectors, part) @ centroids.T), width - 1, axis=1)[:, :width]
+            for part in _parts(turns)
+        ]
+    )
+    own = [assign(_floats(vectors, part), centroids) for part in _parts(candidates)]
+    asked, held = _rows_by_cell(near.ravel(), count), _rows_by_cell(np.concatenate(own), count)
+    yield from ((rows // width, numbers) for rows, numbers in zip(asked, held, strict=True))
+
+
+def _rows_by_cell(cells: NDArray[np.integer], count: int) -> list[Ints]:
+    order = np.argsort(cells, kind="stable")
+    return np.split(order, np.searchsorted(cells[order], np.arange(1, count)))
+
+
 def _floats(vectors: Floats, rows: Ints) -> Floats:
     return np.asarray(vectors[rows], dtype=np.float32)
+
+
+def _parts(rows: Ints) -> Iterator[Ints]:
+    return (rows[start : start + _ROWS_AT_ONCE] for start in range(0, len(rows), _ROWS_AT_ONCE))
 
 
 # Judge turn after turn. A proposed turn counts as durable from then on, so that its repetitions are
@@ -246,7 +294,7 @@ def walk(
     durable = Nearest(turns, vectors, DURABLE_HITS)
     durable.offer(memories)
     repeated = Nearest(turns, vectors, REPEATED_HITS, REPEATED_COSINE)
-    repeated.offer(turns, earlier_only=True)
+    repeated.offer(turns, earlier_only=True, probes=ALIKE_PROBES)
     let_in: list[int] = []
     for start in range(0, len(turns), BLOCK_ROWS):
         rows = np.arange(start, min(start + BLOCK_ROWS, len(turns)))

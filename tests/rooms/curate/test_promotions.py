@@ -20,6 +20,7 @@ from noctuary.curate.promotions import (
     PROMOTIONS,
     PROPOSED,
     SCORES,
+    Ints,
     Judged,
     Nearest,
     PromotionTable,
@@ -332,20 +333,65 @@ def test_the_nearest_rows_are_the_nearest(
         assert len({n.position for n in found}) == len(found)
 
 
-def test_a_turn_is_compared_with_the_turns_before_it_only(
+CELLS = unit_rows(240, 8, seed=3, spread=0.9)
+TURNS, MEMORIES = np.arange(0, 240, 2), np.arange(1, 240, 2)
+
+
+@pytest.fixture
+def small_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cells of ten rows, always, and blocks that end inside of them."""
+    for name, value in {
+        "EXACT_PAIRS": 0, "ROWS_PER_CELL": 10, "CANDIDATE_ROWS": 4, "QUERY_ROWS": 3,
+        "_ROWS_AT_ONCE": 7,
+    }.items():  # fmt: skip
+        monkeypatch.setattr(walk, name, value)
+
+
+def nearest(candidates: Ints, k: int, *, probes: int, earlier_only: bool = False) -> list[set[int]]:
+    found = Nearest(TURNS, CELLS, k)
+    found.offer(candidates, earlier_only=earlier_only, probes=probes)
+    return [{n.position for n in found.of(row)} for row in range(len(TURNS))]
+
+
+@pytest.mark.usefixtures("small_cells")
+def test_probing_every_cell_finds_what_comparing_everything_finds() -> None:
+    products = CELLS[TURNS] @ CELLS[MEMORIES].T
+    expected = [set(row.tolist()) for row in MEMORIES[np.argsort(-products, axis=1)[:, :5]]]
+    assert nearest(MEMORIES, 5, probes=99) == expected
+
+
+@pytest.mark.usefixtures("small_cells")
+def test_a_turn_is_compared_with_the_turns_before_it_only() -> None:
+    found = nearest(TURNS, 3, probes=99, earlier_only=True)
+    for row, turn in enumerate(TURNS.tolist()):
+        before = TURNS[:row]
+        assert found[row] == set(before[np.argsort(-(CELLS[before] @ CELLS[turn]))[:3]].tolist())
+
+
+@pytest.mark.usefixtures("small_cells")
+def test_few_probes_find_most_and_miss_some() -> None:
+    """The price, and that cells are looked at at all: the nearest ones first."""
+    whole = nearest(MEMORIES, 5, probes=99)
+    found = [
+        sum(len(a & b) for a, b in zip(whole, nearest(MEMORIES, 5, probes=p), strict=True))
+        for p in (1, 4)
+    ]
+    assert len(TURNS) * 5 * 0.3 < found[0] < found[1] < len(TURNS) * 5
+
+
+@pytest.mark.usefixtures("small_cells")
+def test_a_walk_by_cells_judges_as_one_that_compares_everything(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    vectors, turns = unit_rows(240, 8, seed=3, spread=0.9), np.arange(0, 240, 2)
-    monkeypatch.setattr(walk, "CANDIDATE_ROWS", 4)
-    monkeypatch.setattr(walk, "QUERY_ROWS", 3)
-    for window in (240, 30):
-        monkeypatch.setattr(walk, "EARLIER_TURNS", window)
-        found = Nearest(turns, vectors, 3)
-        found.offer(turns, earlier_only=True)
-        for row, turn in enumerate(turns.tolist()):
-            before = turns[max(row // 3 * 3 - window, 0) : row]
-            wanted = before[np.argsort(-(vectors[before] @ vectors[turn]))[:3]].tolist()
-            assert {n.position for n in found.of(row)} == set(wanted)
+    """With all cells probed nothing is missed, whichever block or set a row is in."""
+    signals = [FACT] * len(TURNS)
+    monkeypatch.setattr(walk, "BLOCK_ROWS", 8)
+    monkeypatch.setattr(walk, "ALIKE_PROBES", 99)
+    found = list(walk.walk(TURNS, signals, MEMORIES[:20], CELLS, 0.30))
+    monkeypatch.setattr(walk, "EXACT_PAIRS", 1 << 29)
+    expected = list(walk.walk(TURNS, signals, MEMORIES[:20], CELLS, 0.30))
+    assert len({judged.reason for judged in expected}) == 2, "some are let in and some are not"
+    assert found == expected
 
 
 def test_a_missing_or_damaged_table_is_a_sentence(tmp_path: Path) -> None:
