@@ -42,9 +42,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_make_parametrize_id(val: object) -> str | None:
     """Name a case after its text without spaces, so that its id can be pasted into a shell."""
-    if not isinstance(val, str) or not re.search(r"\s", val):
+    text = val.decode("ascii", "replace") if isinstance(val, bytes) else val
+    if not isinstance(text, str) or not re.search(r"\s", text):
         return None
-    return re.sub(r"\W+", "-", val).strip("-") or None
+    return re.sub(r"\W+", "-", text).strip("-") or "blank"
 
 
 def pytest_collection_finish() -> None:

@@ -104,7 +104,7 @@ ATTACKS: dict[str, Request] = {
 @pytest.fixture(
     scope="module",
     params=[(), pytest.param(("--webserver-only",), marks=pytest.mark.slow)],
-    ids=["with daemon", "webserver only"],
+    ids=["with-daemon", "webserver-only"],
 )
 def ui(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ui]:
     """The UI on a store without a night."""

@@ -247,7 +247,7 @@ def test_a_room_holds_no_circle_of_lazy_or_type_imports_either(room: str) -> Non
     assert not circle_in(edges), " -> ".join(circle_in(edges))
 
 
-@pytest.mark.parametrize("door", sorted(INNER_DOORS), ids=" -> ".join)
+@pytest.mark.parametrize("door", sorted(INNER_DOORS), ids="->".join)
 def test_a_door_inside_a_room_is_lazy_and_closes_a_circle(door: tuple[str, str]) -> None:
     start, goal = (f"noctuary.{name}" for name in door)
     assert goal in lazy_imports_of(start)
@@ -276,7 +276,7 @@ def test_the_read_side_is_all_that_recall_reaches() -> None:
     assert at_all == READ_SIDE | READ_SIDE_LAZILY
 
 
-@pytest.mark.parametrize("door", sorted(LAZY_DOORS), ids=" -> ".join)
+@pytest.mark.parametrize("door", sorted(LAZY_DOORS), ids="->".join)
 def test_a_door_out_of_recall_is_real_lazy_and_needed(door: tuple[str, str]) -> None:
     """A door that nobody uses would let the next import through unseen."""
     start, goal = door

@@ -275,7 +275,9 @@ REFUSED: dict[str, dict[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("headers", REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(
+    "headers", REFUSED.values(), ids=[name.replace(" ", "-") for name in REFUSED]
+)
 def test_another_page_is_refused(dense_store: Store, start: Start, headers: dict[str, str]) -> None:
     site = start(dense_store)
     for name in ("", "browse.js", "api/status", "api/recall?q=key", "report"):
@@ -327,7 +329,9 @@ WRONG: dict[str, tuple[str, dict[str, Any], int, str]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "told", "code", "said"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(
+    ("name", "told", "code", "said"), WRONG.values(), ids=[name.replace(" ", "-") for name in WRONG]
+)
 def test_what_cannot_be_answered_is_a_sentence(
     dense_store: Store, start: Start, name: str, told: dict[str, Any], code: int, said: str
 ) -> None:

@@ -320,7 +320,7 @@ HALVES = tuple("ab"[i % 2] for i in range(N))
         (0.4, None, {"labelled"}, 2),
         (0.4, HALVES, {"labelled", "labelled: a", "labelled: b"}, 6),
     ],
-    ids=["no change", "a gain", "a loss in both metrics", "strata where there are several"],
+    ids=["no-change", "a-gain", "a-loss-in-both-metrics", "strata-where-there-are-several"],
 )
 def test_a_loss_is_found_and_a_gain_is_no_drop(
     loss: float, strata: tuple[str, ...] | None, groups: set[str], tested: int

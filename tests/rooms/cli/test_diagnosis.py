@@ -556,7 +556,7 @@ def program_gone(home: Path, claude: Path, folder: Path) -> None:
         (switched_off, "warn", "disableAllHooks", "remove that line", None),
         (outdated, "warn", "", "hooks install", True),
     ],
-    ids=["none", "ours", "plugin", "twice", "program gone", "no JSON", "switched off", "outdated"],
+    ids=["none", "ours", "plugin", "twice", "program-gone", "no-JSON", "switched-off", "outdated"],
 )  # fmt: skip
 def test_hooks_of_an_agent(
     home: Path, claude: Path, tmp_path: Path, prepare: Callable[[Path, Path, Path], Any],

@@ -104,7 +104,9 @@ SCANS: dict[str, tuple[dict[str, Any], list[str], dict[str, int]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("given", "candidates", "left"), SCANS.values(), ids=SCANS)
+@pytest.mark.parametrize(
+    ("given", "candidates", "left"), SCANS.values(), ids=[name.replace(" ", "-") for name in SCANS]
+)
 def test_these_are_candidates(
     tmp_path: Path, given: dict[str, Any], candidates: list[str], left: dict[str, int]
 ) -> None:

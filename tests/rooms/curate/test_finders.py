@@ -85,7 +85,9 @@ FOUND: dict[str, tuple[list[MemoryRecord], list[Supersession], Told]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("memories", "said", "proposed"), FOUND.values(), ids=FOUND)
+@pytest.mark.parametrize(
+    ("memories", "said", "proposed"), FOUND.values(), ids=[name.replace(" ", "-") for name in FOUND]
+)
 def test_these_are_proposed(
     memories: list[MemoryRecord], said: list[Supersession], proposed: Told
 ) -> None:

@@ -185,7 +185,7 @@ LUCKY = BASE + SHIFT + np.linspace(-0.01, 0.01, 200)
             ["not measured on the exact queries"],
         ),
     ],
-    ids=["no query", "no challenger", "no gain", "lucky half", "guard did not measure"],
+    ids=["no-query", "no-challenger", "no-gain", "lucky-half", "guard-did-not-measure"],
 )
 def test_without_a_proven_gain_the_configuration_stays_and_the_reason_is_said(
     default: Scores | None,

@@ -209,7 +209,7 @@ def page_of(make: Callable[[], NightReport]) -> str:
     return rendered(make())
 
 
-@pytest.mark.parametrize("make", REPORTS.values(), ids=REPORTS)
+@pytest.mark.parametrize("make", REPORTS.values(), ids=[name.replace(" ", "-") for name in REPORTS])
 def test_every_page_is_well_formed_complete_in_itself_and_accessible(
     make: Callable[[], NightReport],
 ) -> None:

@@ -101,7 +101,9 @@ STEPS: dict[str, tuple[list[MemoryRecord], list[tuple[int, int, str, float]]]] =
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("records", "steps"), STEPS.values(), ids=STEPS)
+@pytest.mark.parametrize(
+    ("records", "steps"), STEPS.values(), ids=[name.replace(" ", "-") for name in STEPS]
+)
 def test_memories_have_these_steps(
     records: list[MemoryRecord], steps: list[tuple[int, int, str, float]]
 ) -> None:

@@ -140,7 +140,11 @@ CASES: dict[str, tuple[list[NameStats], dict[str, Any], dict[str, str], str]] = 
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("names", "given", "merged", "refused"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(
+    ("names", "given", "merged", "refused"),
+    CASES.values(),
+    ids=[name.replace(" ", "-") for name in CASES],
+)
 def test_names_merge_or_stay_apart_for_a_reason(
     names: list[NameStats], given: dict[str, Any], merged: dict[str, str], refused: str
 ) -> None:

@@ -218,7 +218,7 @@ HARMS: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS)
+@pytest.mark.parametrize("harm", HARMS.values(), ids=[name.replace(" ", "-") for name in HARMS])
 def test_a_file_that_is_not_ours_is_rebuilt_and_said_so(
     path: Path, harm: Callable[[Path], object], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -532,7 +532,7 @@ def test_edges_weigh_what_the_concept_is_worth() -> None:
         [memory("it runs in a cluster", tags="kubernetes"), memory("kubernetes")],
         ["Go\nA language.", "1969\nA year."],
     ],
-    ids=["about nothing", "a tag", "not looked for"],
+    ids=["about-nothing", "a-tag", "not-looked-for"],
 )
 def test_other_names_link_to_nothing(texts: list[str | MemoryRecord]) -> None:
     assert links_of(*texts) == {}

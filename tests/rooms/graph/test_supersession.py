@@ -296,7 +296,11 @@ STORIES: dict[str, tuple[list[Note], Links, dict[str, int]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("notes", "found", "rejected"), STORIES.values(), ids=STORIES)
+@pytest.mark.parametrize(
+    ("notes", "found", "rejected"),
+    STORIES.values(),
+    ids=[name.replace(" ", "-") for name in STORIES],
+)
 def test_a_story_has_these_links(notes: list[Note], found: Links, rejected: dict[str, int]) -> None:
     result = find(*notes)
     assert (links(result), result.rejected) == (found, rejected)
@@ -425,7 +429,9 @@ NEAR: dict[str, tuple[list[Note], list[float], list[tuple[int, int]]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("notes", "cosines", "expected"), NEAR.values(), ids=NEAR)
+@pytest.mark.parametrize(
+    ("notes", "cosines", "expected"), NEAR.values(), ids=[name.replace(" ", "-") for name in NEAR]
+)
 def test_scope_dates_turns_and_marks_decide_between_near_duplicates(
     notes: list[Note], cosines: list[float], expected: list[tuple[int, int]]
 ) -> None:
@@ -543,7 +549,9 @@ HEADS: dict[str, tuple[dict[str, Any], list[int]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("rules", "heads"), HEADS.values(), ids=HEADS)
+@pytest.mark.parametrize(
+    ("rules", "heads"), HEADS.values(), ids=[name.replace(" ", "-") for name in HEADS]
+)
 def test_heads_are_found_step_by_step(rules: dict[str, Any], heads: list[int]) -> None:
     assert heads_of(CHAIN, ALL, **rules).tolist() == heads
 
@@ -759,7 +767,9 @@ CLOSED: dict[str, tuple[Graph, list[Supersession], list[int | None]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("before", "found", "ends"), CLOSED.values(), ids=CLOSED)
+@pytest.mark.parametrize(
+    ("before", "found", "ends"), CLOSED.values(), ids=[name.replace(" ", "-") for name in CLOSED]
+)
 def test_intervals_close_once_and_nothing_else_changes(
     before: Graph, found: list[Supersession], ends: list[int | None]
 ) -> None:

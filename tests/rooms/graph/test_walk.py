@@ -94,7 +94,7 @@ ONE = _arrays(2, (0, 1, 1.0, SUBJECT))
         ([(0, 1.0)], _arrays(2)),
         ([(0, 1.0)], _arrays(2, (0, 1, 1.0, SUBJECT), ends=200)),
     ],
-    ids=["nothing", "negative", "nan", "inf", "no seeds", "no edges", "closed"],
+    ids=["nothing", "negative", "nan", "inf", "no-seeds", "no-edges", "closed"],
 )
 def test_the_walk_abstains_without_a_usable_seed_or_an_open_edge(
     seeds: list[tuple[int, float]], arrays: GraphArrays
@@ -187,7 +187,9 @@ GAINS: dict[str, tuple[MentionArrays, list[tuple[int, float]], dict[int, tuple[f
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("mentions", "links", "gains"), GAINS.values(), ids=GAINS)
+@pytest.mark.parametrize(
+    ("mentions", "links", "gains"), GAINS.values(), ids=[name.replace(" ", "-") for name in GAINS]
+)
 def test_memories_about_what_is_named_gain(
     mentions: MentionArrays, links: list[tuple[int, float]], gains: dict[int, tuple[float, int]]
 ) -> None:

@@ -294,7 +294,7 @@ def test_the_turns_of_a_summary_that_is_no_hit_are_not_searched(dense: Recaller)
     ("until", "archived", "shown"),
     [(NIGHT + timedelta(minutes=1), {}, {"109", "110"}),
      (None, {"110": "112"}, {"109", "111", "112"})],
-    ids=["as of the second turn the summary tells of later ones", "one of its turns is archived"],
+    ids=["as-of-the-second-turn-the-summary-tells-of-later-ones", "one-of-its-turns-is-archived"],
 )  # fmt: skip
 def test_a_summary_of_which_a_turn_is_hidden_gives_way_to_the_other_turns(
     dense: Recaller, until: datetime | None, archived: dict[str, str], shown: set[str]

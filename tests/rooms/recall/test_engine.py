@@ -255,7 +255,9 @@ def assert_sane(result: RecallResult, k: int) -> None:
     result.to_json()
 
 
-@pytest.mark.parametrize("query", [*OPERATORS, *WRITING, *CONTROL], ids=ascii)
+@pytest.mark.parametrize(
+    "query", [*OPERATORS, *WRITING, *CONTROL], ids=lambda query: "-".join(ascii(query).split())
+)
 def test_any_text_is_a_question(dense: Recaller, query: str) -> None:
     for profile in (RetrievalProfile(), RetrievalProfile(fusion="rrf")):
         result = dense.recall(query, 14, profile=profile)
@@ -268,7 +270,7 @@ def test_any_text_is_a_question(dense: Recaller, query: str) -> None:
     ["key AND door", "'key' OR 1=1", "key*", "key\x00", "ｋｅｙ", "\ufeffkey", "KEY!",
      "where is the spare key? " * 4300,
      " ".join([*(f"word{n}" for n in range(5000)), "spare key"])],  # beyond SQLite's variables
-    ids=lambda query: ascii(query)[:20],
+    ids=lambda query: "-".join(ascii(query)[:20].split()),
 )  # fmt: skip
 def test_operators_disguises_and_lengths_do_not_hide_the_word(dense: Recaller, query: str) -> None:
     found = dense.recall(query, profile=RetrievalProfile(dense_weight=0.0, graph_weight=0.0))

@@ -225,7 +225,7 @@ def test_other_orders_know_live_rows_and_explanations_add_up(store: Store, cache
         {"graph_weight": 0.0},
         {"time_decay_enabled": True, "ltp_enabled": True, "tagging_enabled": True},
     ],
-    ids=str,
+    ids=lambda flags: str(flags).replace(" ", ""),
 )
 def test_every_ranking_takes_rows(served_dense: Store, cache: Cache, flags: dict[str, Any]) -> None:
     """Also in a process that searched before: what it has opened knows nothing of live rows."""

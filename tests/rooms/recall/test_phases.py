@@ -271,7 +271,7 @@ def test_words_of_what_similar_queries_found_bring_new_memories() -> None:
         past(days_ago=-1),
         past(text=f"  {QUERY.replace(' ', '  ')} "),
     ],
-    ids=["unlike", "long ago", "after the moment asked about", "the same wording"],
+    ids=["unlike", "long-ago", "after-the-moment-asked-about", "the-same-wording"],
 )
 def test_queries_that_say_nothing(query: PastQuery) -> None:
     outcome = expanded(BEFORE, query)
@@ -297,7 +297,7 @@ def test_only_the_head_of_a_past_answer_counts_and_depth_is_that_of_the_question
         ("x", ["护照照片", "护照"], 1, ["护照"]),
         ("x", ["हिन्दी"], 3, ["हिन्दी"]),
     ],
-    ids=["frequent first", "at most", "no function words", "forms", "n-grams", "marks"],
+    ids=["frequent-first", "at-most", "no-function-words", "forms", "n-grams", "marks"],
 )
 def test_terms_are_frequent_words(
     query: str, texts: list[str], most: int, terms: list[str]
@@ -441,8 +441,8 @@ def test_the_tag_and_the_date_pin() -> None:
         ([Stored("语" * 16), Stored("word" * 4)], {0: Used(50), 1: Used(50)},
          {"MOST_PINNED_TOKENS": 10}, [0], 10),
     ],
-    ids=["no habit yet", "a habit", "only what was found", "days decide",
-         "too long does not end the list", "tokens by script"],
+    ids=["no-habit-yet", "a-habit", "only-what-was-found", "days-decide",
+         "too-long-does-not-end-the-list", "tokens-by-script"],
 )  # fmt: skip
 def test_who_is_pinned(
     memories: list[Stored], used: dict[int, Used], limits: dict[str, int], lifted: list[int],

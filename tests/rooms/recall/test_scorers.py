@@ -147,7 +147,9 @@ def second_pass(
     return scores[np.argsort(rows)].tolist()
 
 
-@pytest.mark.parametrize("row", golden_rows("two_pass"), ids=lambda row: row["case"])
+@pytest.mark.parametrize(
+    "row", golden_rows("two_pass"), ids=lambda row: row["case"].replace(" ", "-")
+)
 def test_second_pass(row: dict[str, str]) -> None:
     cosine, omega, coverage = (float(row[name]) for name in ("cosine", "omega", "coverage"))
     found = second_pass([cosine], [omega], [coverage], float(row["kappa"]), float(row["floor"]))

@@ -134,8 +134,8 @@ def test_the_numbers_of_the_references() -> None:
         ([0.5, 0.5], [6, 6], [0, 1], [-1, -1], [0.0, 0.0]),
         ([0.5, 0.5, 0.5], [0, 0, 0], [0, 1, 2], [-1, 0, 0], [0.0, 1.0, 1.0]),
     ],
-    ids=["a copy goes behind what is new", "opposite is as different as unrelated",
-         "without a vector similar to nobody", "equal values in the order given"],
+    ids=["a-copy-goes-behind-what-is-new", "opposite-is-as-different-as-unrelated",
+         "without-a-vector-similar-to-nobody", "equal-values-in-the-order-given"],
 )  # fmt: skip
 def test_who_is_similar_to_whom(
     relevance: list[float], vectors: list[int], order: list[int], nearest: list[int],

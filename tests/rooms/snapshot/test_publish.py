@@ -276,7 +276,7 @@ def three(home: Path, published: tuple[Path, list[str]]) -> tuple[Store, list[st
 @pytest.mark.parametrize(
     ("serves", "keep", "removed"),
     [(2, 1, [0]), (0, 2, [1]), (2, 3, [])],
-    ids=["what serves and the one before stay", "so does what served before a rollback", "room"],
+    ids=["what-serves-and-the-one-before-stay", "so-does-what-served-before-a-rollback", "room"],
 )
 def test_retention_keeps_the_newest_and_what_serves_or_served(
     three: tuple[Store, list[str]], serves: int, keep: int, removed: list[int]

@@ -440,7 +440,7 @@ def broken(line: int, text: str = "?") -> RawRow:
             ["5", "8"],
             ["line 3: invalid_json 1 bytes", "line 2: empty_content content: 0 characters"],
             {"flagged": 1},
-            id="positions count the exported rows only",
+            id="positions-count-the-exported-rows-only",
         ),
         pytest.param(
             [row(1, 5), row(2, 5, "second"), broken(3), row(4, 5, "third")],
@@ -448,29 +448,29 @@ def broken(line: int, text: str = "?") -> RawRow:
             ["line 3: invalid_json 1 bytes", "line 2: duplicate_id first at line 1",
              "line 4: duplicate_id first at line 1"],
             {},
-            id="the first of an id wins",
+            id="the-first-of-an-id-wins",
         ),
         pytest.param(
             [row(1, 5, ""), row(2, 5, "second")],
             [],
             ["line 2: duplicate_id first at line 1", "line 1: empty_content content: 0 characters"],
             {},
-            id="a first row that is no memory still claims its id",
+            id="a-first-row-that-is-no-memory-still-claims-its-id",
         ),
         pytest.param(
             [row(1, 5, "old"), row(2, 5, "old", is_sensitive=1), row(3, 6)],
             ["6"], [], {"flagged": 1, "shares_id_with_sensitive": 1},
-            id="an id whose second row is sensitive is never exported",
+            id="an-id-whose-second-row-is-sensitive-is-never-exported",
         ),
         pytest.param(
             [row(1, 5, "old", is_sensitive=1), row(2, 5, "old"), row(3, 6)],
             ["6"], [], {"flagged": 1, "shares_id_with_sensitive": 1},
-            id="nor one whose first row is",
+            id="nor-one-whose-first-row-is",
         ),
         pytest.param(
             [row(1, 5, "", is_sensitive=1), broken(2, '{"is_sensitive": 1, "co')],
             [], [], {"flagged": 2},
-            id="sensitivity is judged before quarantine",
+            id="sensitivity-is-judged-before-quarantine",
         ),
         pytest.param(
             [row(1, 5, "password: hunter22x " * 60_000), row(2, 6)],

@@ -91,7 +91,7 @@ def test_a_bare_row_gets_the_defaults() -> None:
         )],
         ({"deleted_at": "2024-01-01"}, Reason.DELETED),
     ],
-    ids=lambda value: str(value)[:40],
+    ids=lambda value: "-".join(str(value)[:40].split()),
 )  # fmt: skip
 def test_what_is_no_memory_is_rejected_in_words_that_hold_none_of_its_own(
     row: dict[str, object], reason: Reason

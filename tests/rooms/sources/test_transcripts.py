@@ -332,7 +332,7 @@ def test_a_parsed_line_is_bounded_but_for_encoded_images() -> None:
         (b'{"a": ' + b"1" * 5_000 + b"}", None),
         (b'{"a": "x\xffy"}', {"a": "x\ufffdy"}),
     ],
-    ids=["empty", "cut", "array", "null", "word", "deep", "huge number", "no text"],
+    ids=["empty", "cut", "array", "null", "word", "deep", "huge-number", "no-text"],
 )
 def test_what_is_no_object_is_none_and_what_is_no_text_replaced(
     data: bytes, found: dict[str, str] | None
@@ -716,7 +716,7 @@ def ingest(root: Path, turns: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file_bytes", [8 * 2**20, SIZE_BYTES], ids=["25 files", "one file"])
+@pytest.mark.parametrize("file_bytes", [8 * 2**20, SIZE_BYTES], ids=["25-files", "one-file"])
 def test_200_mb_are_read_once_in_bounded_memory(tmp_path: Path, file_bytes: int) -> None:
     root, turns = tmp_path / "projects", tmp_path / "turns.sqlite"
     files = list(write_megabytes(root, SIZE_BYTES, file_bytes))
