@@ -139,7 +139,7 @@ def test_what_is_printed_for_people_is_the_same_too(dense_store: Store, serve: S
     assert warm.stdout == cold.stdout
     assert warm.stderr == cold.stderr
     said = doctor_says(dense_store)["message"]
-    assert "answers since" in said
+    assert "answered 1 recalls" in said
     assert "encodes with the lean encoder: " in said, "the store has no ONNX export"
     assert ".onnx" in said
 

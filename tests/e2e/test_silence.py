@@ -13,7 +13,7 @@ from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import ROOT
 from tests.e2e.stores import Bench, labelled_queries
 
-HELD_OUT = ROOT / "bench" / "abstention" / "prompts.txt"
+HELD_OUT = ROOT / "bench" / "prompts.txt"
 """Prompts that calibrated nothing."""
 
 MOST = {WORDS_AND_VECTORS: 0.03, WORDS: 0.05}

@@ -50,9 +50,7 @@ class Table(SnapshotReader):
         vars(self)["summary_postings"] = (beside.positions, beside.scores)
         self._postings = {"terms": held, "summary_terms": beside}
         if live:
-            rows: Any = SimpleNamespace(
-                rows=live, held=self._held_live, word_scores=self._said_live
-            )
+            rows: Any = SimpleNamespace(rows=live, held=self._held_live)
             self.live = rows
 
     def _held_live(self, tokens: Sequence[str]) -> np.ndarray[Any, Any]:
@@ -61,7 +59,8 @@ class Table(SnapshotReader):
             len(tokens), len(self.texts) - self.first_live
         )
 
-    def _said_live(self, query: str) -> np.ndarray[Any, Any]:
+    def live_word_scores(self, query: str) -> np.ndarray[Any, Any]:
+        """Return the share of the query's words in each live row."""
         return self._held_live(tokenize(query)).sum(0) / 8
 
     def look_up(self, table: str, key: str, columns: str, values: Sequence[Any]) -> list[Any]:

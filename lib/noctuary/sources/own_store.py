@@ -306,6 +306,9 @@ class _Job:
 
 
 _jobs: list[_Job] = []
+# Load now what hashing and stemming load: a fork during an import would block the child for good.
+hash_text()
+tokenize("loaded загружено")
 _lock = threading.Lock()  # of the jobs; held while a connection is open, so no fork copies one
 at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=lambda: _reset())
 

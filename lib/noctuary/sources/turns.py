@@ -101,7 +101,7 @@ class TranscriptSource(PinnedFile):
         # A pipeline may open the source in one thread and read it in another.
         return open_log(self._path, TURNS, wait_s=WAIT_S, check_same_thread=False)
 
-    def _describe(self, error: sqlite3.Error) -> StoreError:
+    def _damaged(self, error: sqlite3.Error) -> StoreError:
         return unusable(self._path, error)
 
 

@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 from importlib import import_module
 from importlib.machinery import PathFinder
 from pathlib import Path
-from threading import Lock
+from threading import local
 from types import ModuleType
 
 from noctuary.text.marks import content_tags
@@ -210,14 +210,15 @@ def stem(word: str) -> str:
 def _stemmer(language: str) -> Callable[[str], str]:
     """Return a thread-safe stem function; Snowball's own objects keep the word as state."""
     module = import_module(f"{_package()}.{language}_stemmer")
-    stemmer = getattr(module, f"{language.capitalize()}Stemmer")()
-    lock = Lock()
+    make = getattr(module, f"{language.capitalize()}Stemmer")
+    held = local()  # an object per thread: a fork could copy a lock that another thread holds
 
-    def locked(word: str) -> str:
-        with lock:
-            return stemmer.stemWord(word)
+    def stem_word(word: str) -> str:
+        if not hasattr(held, "stemmer"):
+            held.stemmer = make()
+        return held.stemmer.stemWord(word)
 
-    return locked
+    return stem_word
 
 
 @cache

@@ -453,7 +453,7 @@ def test_files_and_arguments_that_are_wrong_are_said_in_a_sentence(
     (tmp_path / "bad.jsonl").write_text("{}\n")
     bad = run("context", "x", "--budget", "9", "--session", str(tmp_path / "bad.jsonl"))
     assert bad.exit_code == 1
-    assert "line 1: role is missing" in bad.stderr
+    assert "line 1: a turn has role and text" in bad.stderr
     unknown = run("context", "x", "--budget", "9", "--profile", "nope")
     assert unknown.exit_code == 2
     assert "profile must be one of default, reference" in unknown.stderr
