@@ -54,8 +54,8 @@ from tests.support.palaces import (
     add_drawers,
     drawer,
     editing_palace,
+    file_queue,
     make_palace,
-    palace_client,
     update_drawers,
 )
 
@@ -208,19 +208,13 @@ def test_a_palace_is_found_in_its_folder_and_one_above(filed: Path, below: str) 
 
 
 def test_what_is_filed_meanwhile_belongs_to_the_next_reading(palace: Path) -> None:
-    with palace_client(palace) as client, closing(sqlite3.connect(palace / CHROMA_FILE)) as db:
+    with closing(sqlite3.connect(palace / CHROMA_FILE)) as db:
         db.execute("PRAGMA journal_mode = WAL")
         with open_source(palace) as source:
-            add_drawers(client, DRAWERS, [drawer("aaa", "new")])
+            add_drawers(palace, DRAWERS, [drawer("aaa", "new")])
             assert "aaa" not in [row.key for row in source.rows()]
     file_queue(palace, "aaa")
     assert "aaa" in rows_of(palace)
-
-
-def file_queue(palace: Path, drawer_id: str) -> None:
-    """Ask for a drawer: on a busy machine Chroma leaves it in its queue until somebody does."""
-    with palace_client(palace) as client:
-        client.get_collection(DRAWERS, embedding_function=None).get(ids=[drawer_id])
 
 
 def test_what_chroma_has_not_yet_filed_is_reported_and_comes_once_it_has(palace: Path) -> None:
@@ -322,8 +316,7 @@ def test_a_bad_palace_is_described(palace: Path, damage: Callable[[Path], None],
 def test_other_collections_are_left_out_and_the_only_one_is_the_drawers_whatever_its_name(
     palace: Path,
 ) -> None:
-    with palace_client(palace) as client:
-        add_drawers(client, "notes", [drawer("note", "of another program")])
+    add_drawers(palace, "notes", [drawer("note", "of another program")])
     assert len(rows_of(palace)) == len(FILED)
     sql(
         "DELETE FROM collections WHERE name = 'notes'",
