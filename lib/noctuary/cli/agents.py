@@ -320,7 +320,7 @@ def browse(user: str | None, wing: str | None, port: int, no_open: bool, store: 
 
     Exit code 0 if it was stopped, 1 if it cannot run.
     """
-    from noctuary.agents.browse import PageServer, open_page  # pydantic comes with an extra
+    from noctuary.agents.browse import PageServer, open_page  # slow to load
     from noctuary.agents.mcp_view import View
 
     view = View(store, user=user, wing=wing)
