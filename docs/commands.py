@@ -1,4 +1,4 @@
-"""Completes three pages while mkdocs builds: commands' help, columns for SQL, profiles' flags."""
+"""Completes two pages while mkdocs builds: commands' help, and profiles' flags."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import Any
 import click
 
 from noctuary.cli.main import main
-from noctuary.cli.sql import TABLES
 from noctuary.recall import profile
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Append the generated sections of a page; mkdocs calls this for each one."""
-    added = {"cli.md": commands, "sql.md": columns, "profiles.md": flags}.get(page.file.src_uri)
+    added = {"cli.md": commands, "profiles.md": flags}.get(page.file.src_uri)
     return markdown if added is None else "\n".join([markdown, *added()])
 
 
@@ -31,13 +30,6 @@ def _sections(context: click.Context) -> Iterator[str]:
             command = context.command.get_command(context, name)
             if command is not None and not command.hidden:
                 yield from _sections(click.Context(command, context, info_name=name))
-
-
-def columns() -> Iterator[str]:
-    """Yield a section for each table that `noctuary sql` reads: its columns and their meanings."""
-    for table in TABLES:
-        yield f"\n### {table.name}\n\n| column | type | meaning |\n|---|---|---|"
-        yield from (f"| `{c.name}` | {c.type} | {c.about} |" for c in table.columns)
 
 
 def flags() -> Iterator[str]:

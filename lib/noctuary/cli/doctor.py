@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import click
 
 from noctuary.agents import client, install, server
-from noctuary.agents.client import AGENTS, PROMPT
+from noctuary.agents.client import AGENTS
 from noctuary.agents.state import COUNTERS, TIMEOUT, EventCounters, read_counters
 from noctuary.cli import main as cli
 from noctuary.cli.store import find_age_fault, find_path_fault, find_source_fault, snapshot_bytes
@@ -121,7 +121,7 @@ _REMEDIES = {
     "files": "run `noctuary nightly`: it makes them again",
     "server": "start `noctuary serve` again",
     "server fallback": "see docs/serve.md, Falling back",
-    "server unsafe": "recall answers without one",
+    "server unsafe": "until then recall answers without one",
     "hooks": "`noctuary hooks status` shows every event",
     "hooks install": "`{install}`",
     "hooks unreadable": "fix it, then `{install}`",
@@ -295,19 +295,16 @@ def _check_hosted_encoder(directory: Path) -> Finding:
 
 def check_abstention(snapshot: Path, *, wants: bool) -> Finding:
     """Check the calibration for abstention; a missing one matters only to hooks that abstain."""
-    file = snapshot / layout.ABSTENTION_FILE
+    file, calibration = snapshot / layout.ABSTENTION_FILE, None
     try:
         calibration = Calibration.parse(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        calibration = None
+        pass
     except (OSError, ValueError) as error:
         return _warn("abstention", f"{file.name} cannot be read: {error}")
-    if calibration is not None:
-        thresholds = sorted(calibration.thresholds.items())
-        told = ", ".join(f"{signal} below {at:.2f}" for signal, at in thresholds)
-        return _ok("abstention", f"calibrated: {told}")
-    fault = "not calibrated: prompts get the best memories, however unlike them" if wants else ""
-    return _warn_if("abstention", fault, "not calibrated, and nothing abstains by it here")
+    if calibration is None and wants:
+        return _warn("abstention", "not calibrated: prompts get the best memories, however unlike")
+    return _ok("abstention", "not calibrated, nor needed" if calibration is None else "calibrated")
 
 
 # What nights read and write: transcripts, the verdict, logs, files.
@@ -356,29 +353,21 @@ def _check_access_log(paths: StorePaths) -> Finding:
 
 
 def _check_injections(paths: StorePaths) -> Finding:
-    known = read_injections(paths.injections)
-    fault = known.fault and f"{known.fault}: injected text that lost its tag is not recognised"
-    fine = f"{len(known.occurrences):,} injected texts are on record"
-    return _warn_if("injections", fault, fine, file=paths.injections.name)
+    fault = read_injections(paths.injections).fault
+    told = fault and f"{fault}: injected text that lost its tag is not recognised"
+    fine = "the record of injected texts can be read, if there is one"
+    return _warn_if("injections", told, fine, file=paths.injections.name)
 
 
 def _check_usage(paths: StorePaths) -> Finding:
     with closing(UsageReader(paths.usage)) as usage:
-        if usage.is_missing:
-            return _ok("usage", "no night has counted retrievals yet")
-        if usage.warning is not None:
-            return _warn("usage", usage.warning)
-        return _ok("usage", f"retrievals of {usage.window_days} days are counted")
+        fault = None if usage.is_missing else usage.warning
+        return _warn_if("usage", fault, "counts of recalls can be read, if there are any")
 
 
 def _check_archive(paths: StorePaths) -> Finding:
-    archive = ArchiveReader(paths.archive)
-    if archive.is_missing:
-        return _ok("archive", "nothing was ever archived")
-    if archive.warning is not None:
-        return _warn("archive", archive.warning)
-    plans, count = len(archive.applied_plans_at(None)), len(archive.entries_at(None))
-    return _ok("archive", f"{count:,} memories are archived by {plans} plan(s)")
+    fault = ArchiveReader(paths.archive).warning
+    return _warn_if("archive", fault, "applied plans can be read, if there are any")
 
 
 def _check_forgetting(paths: StorePaths) -> Finding:
@@ -408,27 +397,24 @@ _RECENT_S = 24 * 3600.0  # older fallbacks say little about today
 
 def check_server(store: Path) -> Finding:
     """Check the warm server of a store, and whether a client fell back from it lately."""
-    place = server.find_place(store)
-    none_runs = _ok("server", "none runs: recall answers in its own process")
+    place, none_runs = server.find_place(store), "none runs: recall answers in its own process"
     try:
         fault = client.directory_fault(place.directory)
     except FileNotFoundError:
-        return none_runs
+        return _ok("server", none_runs)
     if fault is not None:
         return _warn("server unsafe", f"no server can be used: {fault}")
-    answer, fallback, told = client.ping(store), server.read_fallback(place), ""
-    if fallback is not None and time.time() - fallback.at_s <= _RECENT_S:
-        minutes = max(time.time() - fallback.at_s, 0.0) / 60
-        told = f"; {minutes:.0f} min ago a client fell back ({fallback.code}): {fallback.message}"
+    answer, fallback = client.ping(store), server.read_fallback(place)
     if isinstance(answer, client.Refusal):
-        if answer.code != "absent":
-            return _warn("server", f"{answer.code}: {answer.message}")
-        return _ok("server", f"none runs{told}") if told else none_runs
+        is_absent = answer.code == "absent"
+        return _warn_if(
+            "server", "" if is_absent else f"{answer.code}: {answer.message}", none_runs
+        )
     runs = f"process {answer['pid']} answered {answer['answered']:,} recalls"
-    if (reason := answer.get("lean_reason")) is not None:
-        runs += f"; encodes with {f'the lean encoder: {reason}' if reason else 'ONNX Runtime'}"
-    if told and fallback is not None and fallback.at_s >= answer["started_s"]:
-        return _warn("server fallback", f"{runs}{told}")
+    since_s = max(answer["started_s"], time.time() - _RECENT_S)
+    if fallback is not None and fallback.at_s >= since_s:
+        message = f"{runs}; a client fell back ({fallback.code}): {fallback.message}"
+        return _warn("server fallback", message)
     return _ok("server", runs)
 
 
@@ -489,7 +475,10 @@ def _check_agent(
         return _warn(
             "hooks install", f"{odd.path}: {odd.message}", install=f"{again} --{odd.scope}"
         )
-    return _ok("hooks", f"{agent}: {', '.join(where)}: {_describe_calls(agent, called)}")
+    told = f"{agent}: {', '.join(where)}"
+    if not any(event.calls for event in called):
+        told += "; never called yet" + (" (trust them with /hooks)" if agent == "codex" else "")
+    return _ok("hooks", told)
 
 
 def _describe_failures(agent: str, failing: Sequence[EventCounters]) -> Finding:
@@ -499,24 +488,9 @@ def _describe_failures(agent: str, failing: Sequence[EventCounters]) -> Finding:
         f"{worst.event} of {agent} fails since {since_s / 3600:.1f} h ago, "
         f"{worst.outage_calls:,} time(s) one after the other: {worst.outage_code}"
     )
-    if len(failing) > 1:
-        message += f"; {len(failing) - 1} more event(s) fail"
     key = f"hooks {worst.outage_code}"
     level = "warn" if worst.outage_code == TIMEOUT else "fail"
     return _bad(level, key if key in _REMEDIES else "hooks", message)
-
-
-def _describe_calls(agent: str, called: Sequence[EventCounters]) -> str:
-    calls = sum(event.calls for event in called)
-    if not calls:
-        hint = " (trust them with /hooks)" if agent == "codex" else ""
-        return f"installed, never called yet{hint}"
-    failures = sum(event.failures for event in called)
-    prompt = next((event for event in called if event.event == PROMPT), None)
-    p95 = prompt.percentile_ms(0.95) if prompt else None
-    told = "" if p95 is None else f", a prompt takes {p95:.0f} ms (p95)"
-    failed = f", {failures:,} failed at times, none now" if failures else ""
-    return f"{calls:,} calls{failed}{told}"
 
 
 def _check_mcp(folder: Path) -> Finding:

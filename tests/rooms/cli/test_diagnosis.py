@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from noctuary.agents import client
 from noctuary.agents.client import Refusal
 from noctuary.agents.install import find_place as find_settings
 from noctuary.agents.install import install_hooks
@@ -80,7 +79,6 @@ def test_a_good_store_has_nothing_but_good_findings_and_looking_changes_nothing(
     assert "word-axes, 8 dimensions" in found["encoder"].message
     assert "22 checks" in found["gate"].message
     assert found["access_log"].message == "nothing has been recalled yet"
-    assert found["injections"].message == "0 injected texts are on record"
     returned = len(recall("spare key").memories)
     assert findings(dense_store)["access_log"].message == f"{returned:,} retrievals"
 
@@ -334,38 +332,9 @@ def test_a_server_that_runs_is_named_and_a_fallback_from_it_is_a_warning(
     assert state.remedy
 
 
-@pytest.mark.parametrize(
-    ("reason", "told"),
-    [
-        ("", "; encodes with ONNX Runtime"),
-        ("no export", "; encodes with the lean encoder: no export"),
-        (None, " recalls"),
-    ],
-)
-def test_a_server_tells_why_it_encodes_as_it_does(
-    plain_store: Store, monkeypatch: pytest.MonkeyPatch, reason: str | None, told: str
-) -> None:
-    said = {} if reason is None else {"lean_reason": reason}
-
-    def directory_fault(_: Path) -> None:
-        return None
-
-    def ping(_: Path) -> dict[str, Any]:
-        return {"pid": 1, "started_s": 0.0, "answered": 0, **said}
-
-    monkeypatch.setattr(client, "directory_fault", directory_fault)
-    monkeypatch.setattr(client, "ping", ping)
-    state = check_server(plain_store.root)
-    assert state.level == "ok"
-    assert state.message.endswith(told)
-
-
-def test_without_a_server_only_a_recent_fallback_is_told(plain_store: Store, place: Place) -> None:
-    none = Finding("server", "ok", "none runs: recall answers in its own process")
-    assert check_server(plain_store.root) == none
+def test_a_fallback_from_a_server_that_is_gone_is_over(plain_store: Store, place: Place) -> None:
     write_note(place, 120)
-    assert "2 min ago a client fell back (busy)" in check_server(plain_store.root).message
-    write_note(place, 2 * 86_400.0)
+    none = Finding("server", "ok", "none runs: recall answers in its own process")
     assert check_server(plain_store.root) == none
 
 
@@ -396,8 +365,7 @@ def test_status_and_doctor_count_what_is_archived_now(plain_store: Store) -> Non
     assert read_status(plain_store.paths)["archived"] == 0
     plans = {"p1": {"101": "108"}, "p2": {"103": "104"}}
     write_archive(path, reader, plans, {"p1": [(1, None)], "p2": [(1, None)]})
-    message = findings(plain_store)["archive"].message
-    assert message == "2 memories are archived by 2 plan(s)"
+    assert read_status(plain_store.paths)["archived"] == 2
     path.write_bytes(b"no database")
     assert read_status(plain_store.paths)["archived"] is None
     assert "archived   unknown" in told_by("status", plain_store)
@@ -472,8 +440,7 @@ def test_installed_and_well(home: Path, claude: Path, tmp_path: Path) -> None:
     count(home, "timeout")
     count(home, None, 3)
     found = look(home, tmp_path)
-    assert found.level == "ok"
-    assert "4 calls, 1 failed at times, none now, a prompt takes 120 ms" in found.message
+    assert (found.level, "never" in found.message) == ("ok", False)
 
 
 @pytest.mark.parametrize(
@@ -506,7 +473,6 @@ def test_the_worse_of_two_failures_comes_first(home: Path, claude: Path, tmp_pat
     found = look(home, tmp_path)
     assert found.level == "fail"
     assert "PreCompact of claude fails" in found.message
-    assert "1 more event(s) fail" in found.message
 
 
 def nothing(home: Path, claude: Path, folder: Path) -> None:
@@ -632,7 +598,7 @@ def test_abstention(tmp_path: Path) -> None:
     words = {"threshold": 0.25, "measure": MEASURE.to_json()}
     file.write_text(json.dumps({"signals": {"words": words}}))
     told = check_abstention(tmp_path, wants=True)
-    assert (told.level, told.message) == ("ok", "calibrated: words below 0.25")
+    assert (told.level, told.message) == ("ok", "calibrated")
     file.write_text("{")
     assert check_abstention(tmp_path, wants=False).level == "warn"
 

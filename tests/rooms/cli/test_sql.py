@@ -7,7 +7,6 @@ import io
 import math
 import os
 import re
-import runpy
 import signal
 import sqlite3
 import subprocess
@@ -18,14 +17,13 @@ from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import Result
 
-from noctuary.cli.sql import TABLE_NAMES, TABLES, QueryError, SnapshotView, run_query, to_json
+from noctuary.cli.sql import TABLES, QueryError, SnapshotView, run_query, to_json
 from noctuary.core import store as layout
 from noctuary.core.files import read_array, read_arrays
 from noctuary.core.manifest import read_manifest, read_pointer
@@ -41,11 +39,8 @@ DOCS = Path(__file__).resolve().parents[3] / "docs" / "sql.md"
 
 
 def ask(store: Store, query: str, user: str | None = None) -> list[tuple[Any, ...]]:
-    view = SnapshotView(store.paths, user)
-    try:
-        return list(run_query(view, query).rows)
-    finally:
-        view.close()
+    with closing(SnapshotView(store.paths, user)) as view, run_query(view, query) as answer:
+        return answer.fetchall()
 
 
 def one(store: Store, query: str, user: str | None = None) -> Any:
@@ -62,29 +57,15 @@ def rows_of(store: Store, sql: str) -> list[tuple[Any, ...]]:
         return db.execute(sql).fetchall()
 
 
-def test_every_table_has_the_columns_that_are_declared(plain_store: Store) -> None:
-    for table in TABLES:
-        found = [row[:2] for row in ask(plain_store, f"DESCRIBE {table.name}")]
-        assert found == [(c.name, c.type) for c in table.columns]
-
-
-def test_the_page_names_every_table_and_column_in_order() -> None:
-    rows = re.findall(
-        r"^\| `(\w+)` \| .+ \| (.+) \|$", DOCS.read_text(encoding="utf-8"), re.MULTILINE
-    )
-    documented = {name: re.findall(r"`(\w+)`", columns) for name, columns in rows}
-    assert documented == {t.name: [c.name for c in t.columns] for t in TABLES}
-
-
-def test_the_site_adds_the_type_and_the_meaning_of_every_column() -> None:
-    commands = runpy.run_path(str(DOCS.with_name("commands.py")))
-    page = SimpleNamespace(file=SimpleNamespace(src_uri="sql.md"))
-    text = commands["on_page_markdown"]("# SQL", page)
-    shown = {
-        match[1]: re.findall(r"^\| `(\w+)` \| ([A-Z\[\]]+) \| (.+) \|$", match[2], re.MULTILINE)
-        for match in re.finditer(r"^### (\w+)\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL)
+def test_the_page_has_every_table_and_column_with_its_type_in_order(plain_store: Store) -> None:
+    page = DOCS.read_text(encoding="utf-8").partition("\n## Tables\n")[2]
+    documented = {
+        match[1]: re.findall(r"^\| `(\w+)` \| ([A-Z\[\]]+) \| .+ \|$", match[2], re.MULTILINE)
+        for match in re.finditer(r"^### (\w+)\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL)
     }
-    assert shown == {t.name: [(c.name, c.type, c.about) for c in t.columns] for t in TABLES}
+    described = {name: [row[:2] for row in ask(plain_store, f"DESCRIBE {name}")] for name in TABLES}
+    assert documented == described
+    assert [name for (name,) in ask(plain_store, "SHOW TABLES")] == sorted(TABLES)
 
 
 def test_memories_are_all_there_with_their_moments(plain_store: Store) -> None:
@@ -176,7 +157,7 @@ def test_a_user_sees_what_a_recall_would_show_them(dense_store: Store) -> None:
 
 def test_nothing_of_another_user_is_in_any_table(dense_store: Store) -> None:
     """Ben's memory is 107; its concepts, edges, mentions and counts are his."""
-    for table in TABLE_NAMES:
+    for table in TABLES:
         for row in ask(dense_store, f"FROM {table}", user="ana"):
             assert "107" not in [v for v in row if isinstance(v, str)], table
             assert "ben" not in repr(row).lower(), table
@@ -256,9 +237,8 @@ def test_the_doors_are_locked(plain_store: Store) -> None:
     ],
 )
 def test_what_is_wrong_with_a_query_is_said(plain_store: Store, query: str, says: str) -> None:
-    with pytest.raises(QueryError, match=re.escape(says)) as found:
+    with pytest.raises(QueryError, match=re.escape(says)):
         ask(plain_store, query)
-    assert "INSTALL" not in str(found.value)
 
 
 @pytest.mark.parametrize(
@@ -283,7 +263,7 @@ def test_asking_leaves_the_store_as_it_was(dense_store: Store) -> None:
         return {str(p): (p.stat().st_mtime_ns, p.stat().st_size) for p in files}
 
     before = state()
-    for table in TABLE_NAMES:
+    for table in TABLES:
         ask(dense_store, f"FROM {table}")
     assert state() == before
 
@@ -363,15 +343,6 @@ def test_a_query_may_come_from_standard_input(plain_store: Store) -> None:
 
     result = CliRunner().invoke(main, ["sql", "-", "--csv"], input="select 7 as n")
     assert result.stdout == "n\n7\n", (result.output, result.exception)
-
-
-def test_the_schema_is_shown_without_a_store(
-    run: Run, run_json: Callable[..., Any], home: Any
-) -> None:
-    shown = run("sql", "--schema")
-    assert all(f"{name}: " in shown.output for name in TABLE_NAMES)
-    assert [t["table"] for t in run_json("sql", "--schema")["tables"]] == list(TABLE_NAMES)
-    assert run("sql", "--schema", "edges").output.startswith("edges: ")
 
 
 @pytest.mark.parametrize(
