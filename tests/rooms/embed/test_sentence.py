@@ -14,15 +14,13 @@ from safetensors.numpy import load_file, save_file
 
 from noctuary.core.errors import EncoderError
 from noctuary.core.files import hash_file
-from noctuary.embed import sentence as export
-from noctuary.embed import sentence as locate
+from noctuary.embed import checkpoint as export
+from noctuary.embed import onnx as locate
+from noctuary.embed.checkpoint import DEFAULT_WEIGHTS_SHA256, PROBE_TEXTS
 from noctuary.embed.fingerprint import EncoderUnsupportedError
 from noctuary.embed.lean import HEADER_FILE, VOCAB_FILE, WEIGHTS_FILE, LeanEncoder
-from noctuary.embed.onnx import MAX_HEAD_CHARS
+from noctuary.embed.onnx import DEFAULT_MODEL, MAX_HEAD_CHARS
 from noctuary.embed.sentence import (
-    DEFAULT_MODEL,
-    DEFAULT_WEIGHTS_SHA256,
-    PROBE_TEXTS,
     SentenceEncoder,
     export_lean,
     locate_model,
