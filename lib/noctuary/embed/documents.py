@@ -24,6 +24,7 @@ from noctuary.embed.onnx import (
     DEFAULT_MODEL,
     OnnxEncoder,
     OnnxHeader,
+    fetch_default,
     known_header,
     onnx_directory,
     read_header,
@@ -301,6 +302,7 @@ class NightEncoder:
         if self.is_hosted:
             return hosted_model(self.settings).fingerprint()
         if self.settings.model == DEFAULT_MODEL:
+            fetch_default(self._say)
             return default_fingerprint()
         known = self._content(FINGERPRINT_KIND)
         return find_fingerprint(self.settings.model, known, lambda: self.sentence.fingerprint)
