@@ -115,5 +115,5 @@ def test_the_numpy_encoder_is_checked_against_it(encoder: OnnxEncoder, tmp_path:
 
 def test_a_missing_package_is_one_sentence(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx, "DEFAULT_PACKAGE", "absent_model_package")
-    with pytest.raises(onnx.EncoderError, match="Install noctuary"):
+    with pytest.raises(onnx.EncoderError, match="`noctuary nightly` fetches it"):
         OnnxEncoder.open(exported)
