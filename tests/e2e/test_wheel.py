@@ -136,3 +136,25 @@ def test_without_the_extra_one_sentence_names_it(wheel: Path, tmp_path: Path, co
     assert list(user.iterdir()) == []
     helped = run(plain, command, "--help", user=user)
     assert helped.code == DONE
+
+
+def test_two_lines_are_enough_where_nothing_is_installed(wheel: Path, tmp_path: Path) -> None:
+    """The README's first block: an empty environment, the package index, no torch."""
+    _check([sys.executable, "-m", "venv", str(tmp_path / "own")])
+    python = tmp_path / "own" / "bin" / "python"
+    _check([str(python), "-m", "pip", "install", "--quiet", f"{wheel}[pipelines]"])
+    noctuary, user = python.with_name("noctuary"), tmp_path / "user"
+    notes = user / "notes" / "house.md"
+    notes.parent.mkdir(parents=True)
+    notes.write_text("# House\n\n## Key\n\nThe spare key lies under the blue pot.\n")
+    for name in ("torch", "transformers", "sentence_transformers", "tokenizers"):
+        found = run(python, "-c", f"import {name}", user=user)
+        assert f"No module named '{name}'" in found.err
+    begun = run(noctuary, "init", "--yes", "--markdown", str(notes.parent), user=user)
+    assert begun.code == DONE, begun.says
+    assert begun.says.count("fetching the model") == 1
+    again = run(noctuary, "nightly", "--json", user=user)
+    assert again.code == DONE, again.says
+    assert "fetching the model" not in again.says
+    answer = run(noctuary, "recall", "where is the second key", "--json", user=user)
+    assert "blue pot" in answer.out, answer.says
