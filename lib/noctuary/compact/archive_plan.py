@@ -322,7 +322,7 @@ class Encoding(NamedTuple):
 class Group:
     """Candidates that would be archived together or not at all."""
 
-    group_id: str  # of the members and what they say: the same on every night until one changes
+    group_id: str  # of the members and their contents: the same every night until one changes
     head_id: str
     members: tuple[Candidate, ...]  # chronological
     summary: Summary | None  # None for a single member and for a declined group

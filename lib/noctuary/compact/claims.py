@@ -206,7 +206,7 @@ def _cjk_value(run: str) -> int:
     return total + current
 
 
-# Dates, days of the week and times of day in a text, reduced to what they say.
+# Dates, days of the week and times of day in a text, in a comparable form.
 
 _MONTH = f"sept|{'|'.join(f'{name}|{name[:3]}' for name in MONTHS)}"
 _NAMED = re.compile(
@@ -250,7 +250,7 @@ class Date(NamedTuple):
     weekday: int | None = None  # 1 for Monday to 7; never with the other three
 
     def covers(self, other: Date) -> bool:
-        """Return whether this date says everything that the other one says."""
+        """Return whether this date has every part that the other one has, with equal values."""
         return all(theirs in (None, ours) for ours, theirs in zip(self, other, strict=True))
 
     def __str__(self) -> str:
@@ -456,7 +456,7 @@ def _opens_as_name(text: str, tokens: Sequence[Word], index: int) -> bool:
     return acts and text[word.end : following.start] == " "
 
 
-# Which clauses deny what they say.
+# Negated clauses.
 
 _CJK_IDLE = re.compile("|".join(map(re.escape, sorted(_WORDS["cjk_idle"]))))
 _CJK_NEGATION = re.compile(f"[{CJK_NEGATORS}]|{'|'.join(JAPANESE_NEGATIONS)}")
@@ -548,8 +548,8 @@ def _pieces(text: str, cut: Callable[[str], list[str]]) -> list[Piece]:
     return found
 
 
-# What a text claims and what it supports: the two sides of the fact check. A text always supports
-# what it claims.
+# The claims of a text, and the claims that it supports: the two sides of the fact check. A text
+# always supports its own claims.
 
 # Words with a digit behind a letter: "B12", "3x5". "5kg" is a number of something.
 _MIXED = re.compile(r"(?<!\w)(?=[^\W_]{0,63}[^\W\d_]\d)[^\W_]{2,64}(?!\w)")

@@ -189,7 +189,7 @@ class SourceIndex:
         return sorted(near, key=lambda aligned: (-aligned.coverage, aligned.turn))
 
 
-# Where a summary says of one thing what its sources say of another, or the opposite. Comparisons
+# Contradictions between a summary and its sources. Comparisons
 # are one-sided on purpose: a source that agrees, or a pronoun that might mean the name,
 # settles it in favour of the summary (docs/compaction.md).
 
@@ -214,7 +214,7 @@ class SourceSide:
         self.known = frozenset(name for name in named if " " not in name)
 
     def find_contradictions(self, written: str) -> Iterator[str]:
-        """Yield what a written part, no whole turn, contradicts, as "kind: what, sources: what"."""
+        """Yield contradictions in written text, as "kind: claim, sources: claim"."""
         for clause in clauses(written):
             yield from self._flipped(clause)
         for sentence in sentences(written):
@@ -391,8 +391,8 @@ class FactReport:
 
     kept: int  # distinct facts of the sources that the summary repeats
     total: int  # distinct facts of the sources
-    introduced: tuple[str, ...] = ()  # facts that no source holds, as "kind: what it says", sorted
-    contradicted: tuple[str, ...] = ()  # and otherwise, as "kind: what, sources: what"
+    introduced: tuple[str, ...] = ()  # facts that no source holds, as "kind: claim", sorted
+    contradicted: tuple[str, ...] = ()  # contradictions, as "kind: claim, sources: claim"
 
     @property
     def share(self) -> float:
@@ -437,10 +437,10 @@ SHOWN_CHARS = 300  # of one fault: a clause may be as long as a turn
 
 
 def check_facts(summary: str, sources: Sequence[str]) -> FactReport:
-    """Return what a summary keeps, introduces and contradicts of its sources, turns with speakers.
+    """Return which facts of its sources a summary keeps, introduces and contradicts.
 
-    Whole turns that stand in it word for word, and a summary of nothing but whole sentences under
-    their speakers' names, are taken to claim nothing new.
+    Turns quoted word for word, and a summary of nothing but whole sentences under
+    their speakers' names, are assumed to claim nothing new.
     """
     claims = [read_claims(source) for source in sources]
     parts = find_verbatim(summary, sources)

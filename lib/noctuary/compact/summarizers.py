@@ -94,7 +94,7 @@ class Summarizer:
 
 
 # The extractive summarizer: a cluster's most central turns, verbatim and in order. The unit is the
-# whole turn, so a speaker's name stays with what was said.
+# whole turn, so a speaker's name stays with the words.
 
 # Cosines and products are rounded so that equal turns tie exactly whatever the BLAS kernel did.
 _DECIMALS = 9
@@ -143,15 +143,15 @@ def central_turns(vectors: NDArray[np.floating[Any]], density: float) -> list[in
     return sorted(order[:keep].tolist())
 
 
-# The sentence summarizer: the sentences that say most that no other has said, verbatim, in order.
+# The sentence summarizer: sentences that add the most new content, verbatim, in order.
 #
 # Choosing sentences by the words that they add is maximum coverage, a submodular function, so that
 # the greedy choice is near the best one (Lin and Bilmes 2011, section 4: gain divided by a power of
 # the cost). It depends on the cluster alone: a summary stays what it is while the store grows.
 # docs/decisions/0017 has the comparison.
 
-# What a word is worth each further time it is said, as a share of the time before: 0 loses who else
-# did it, 1 keeps whatever is said most often.
+# Worth of a word's further occurrences, as a share of the one before: 0 loses who else did
+# something, 1 keeps the most frequent words.
 REPEATED_SHARE = 0.3
 MARKED_WORTH = 2.0  # of a word that is written like a name or holds a digit; other words have 1
 # Power of a sentence's tokens that its gain is divided by: 0 favours long sentences, 1 small talk.
@@ -301,10 +301,10 @@ def _line(line: str) -> str:
 # Summaries of a model behind an OpenAI-compatible endpoint.
 #
 # **Texts leave the machine**: one cluster per request, so that no two users, wings or sessions
-# ever stand in one prompt. Turns of named users are shown only where the settings say so; a
-# cluster that reads like a secret, alone or joined, is never shown.
+# ever share a prompt. Turns of named users are sent only if the settings allow it; a
+# cluster that reads like a secret, alone or joined, is never sent.
 
-PROMPT_VERSION = "2"  # raised with every change of the prompt or of what is shown
+PROMPT_VERSION = "2"  # raised with every change of the prompt or of its inputs
 MAX_REQUEST_CHARS = 48_000  # of all turns of one request: more overflows models of 16k tokens
 MAX_BAD_IN_A_ROW = 8  # answers without use after which an endpoint is given up for the night
 

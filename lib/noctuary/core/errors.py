@@ -10,7 +10,7 @@ FAULTS_SHOWN = 10  # in a message: enough to see a pattern; the total is always 
 
 
 class NoctuaryError(Exception):
-    """Base of every deliberate error; its text says what was found, expected and what to do."""
+    """Base of every deliberate error; its text has the finding, the expectation and a remedy."""
 
 
 class ConfigError(NoctuaryError, ValueError):

@@ -104,9 +104,9 @@ def private_umask() -> Generator[None]:
 
 
 def open_to_others(root: Path, spared: Path | None = None) -> list[Path]:
-    """Return what at and below a directory others may read, write or enter; no symbolic links.
+    """Return paths at and below a directory that others may read, write or enter; no symlinks.
 
-    `spared` is a file, with what SQLite puts beside it, or a directory that is not ours.
+    `spared` is a file, with SQLite's files next to it, or a directory that is not ours.
     """
     found: list[Path] = []
     for path in (root, *root.rglob("*")):

@@ -23,7 +23,7 @@ class FileEntry(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """What a snapshot is, what it holds and what it was made from."""
+    """Contents and provenance of a snapshot."""
 
     format_version: int  # of SNAPSHOT
     digest: str  # see `compute_digest`
@@ -182,7 +182,7 @@ def write_pointer(paths: StorePaths, pointer: Pointer) -> None:
 
 
 def _require_types(raw: Mapping[str, Any], record: Any) -> None:
-    """Refuse a damaged file that is still JSON: each field holds what the class says."""
+    """Check field types, to detect a damaged file that is still JSON."""
     for name, said in get_type_hints(record).items():
         kinds = get_args(said) if isinstance(said, UnionType) else (said,)
         if not isinstance(raw[name], tuple(get_origin(kind) or kind for kind in kinds)):

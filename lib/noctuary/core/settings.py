@@ -1,6 +1,6 @@
 """Every setting: one frozen tree, read from one TOML file with environment overrides.
 
-docs/configuration.md says what each one means and trades; a test holds the two together. Standard
+docs/configuration.md documents each one; a test compares the two. Standard
 library only, because a hook reads its settings too.
 """
 
@@ -67,7 +67,7 @@ class SourceSettings(NamedTuple):
 
 
 class CorpusSettings(NamedTuple):
-    """What is exported and what is set aside."""
+    """Which rows are exported, and which are quarantined."""
 
     turn_categories: tuple[str, ...] = ("turn", "dialog_turn")
     max_content_bytes: int = 1_048_576
@@ -141,7 +141,7 @@ class LiveSettings(NamedTuple):
 
 
 class EvaluationSettings(NamedTuple):
-    """What is measured every night, and what follows from it."""
+    """Nightly measurements and their consequences."""
 
     enabled: bool = True
     queries: str = ""
@@ -226,7 +226,7 @@ class NotifySettings(NamedTuple):
 
 ENV_PREFIX = "NOCTUARY_"
 CONFIG_FILE_NAME = "noctuary.toml"
-# Variables that say where things are, as against what they do; the last one is for tests and
+# Variables for locations instead of behaviour; the last one is for tests and
 # benchmarks.
 _LOCATION_VARIABLES = frozenset(
     {"NOCTUARY_HOME", "NOCTUARY_CONFIG", "NOCTUARY_STORE", "NOCTUARY_SHARED"}
@@ -240,10 +240,10 @@ class Settings(NamedTuple):
     """The whole tree; immutable, validated on load.
 
     Attributes:
-        profiles: The tables [profiles.NAME] as they stand in the file; noctuary.recall.profile
-            checks them. No part of `to_json`: they shape how a snapshot is asked.
-        sources: The table [sources]: the stores that a night reads as one, by name. No part of
-            `to_json`: the snapshot says what was read.
+        profiles: The tables [profiles.NAME] as written in the file; noctuary.recall.profile
+            checks them. No part of `to_json`: they affect queries, not snapshots.
+        sources: The table [sources]: the stores that a night reads together, by name. No part of
+            `to_json`: the manifest records the sources of a snapshot.
         file: The file that was read, None without one. No part of equality or `to_json`.
         origins: Where each value that was set comes from, by `section.key`: "in <file>" or
             "environment <variable>". No part of equality or `to_json`.

@@ -17,8 +17,8 @@ from noctuary.core.files import create_private
 from noctuary.core.formats import UPDATE
 from noctuary.core.locks import at_fork, let_go, open_directory, take_lock
 
-# `user_version` is a file's format. A file of another one, or a damaged one, is never set aside,
-# changed or made again here: it may hold what nobody can make again. Whoever asked is told.
+# `user_version` is a file's format. A file with another version, or a damaged one, is never moved,
+# changed or recreated here: it may hold data that cannot be recreated. The caller gets an error.
 
 # Device, inode, time of change in nanoseconds, size: another file has another one.
 FileIdentity = tuple[int, int, int, int]
@@ -40,8 +40,8 @@ def identify(path: Path) -> FileIdentity | None:
 
 
 def name_fault(error: sqlite3.Error) -> tuple[Literal["locked", "closed", "damaged"], str]:
-    """Return what an error says of a file, and SQLite's name of it: its own text may quote rows."""
-    # "closed" is a matter of permissions, "damaged" all that is not that or a lock.
+    """Classify an error and return SQLite's name for it; its full text may quote rows."""
+    # "closed" is a matter of permissions, "damaged" everything else.
     if isinstance(error, FormatError):
         return "damaged", str(error)
     name = getattr(error, "sqlite_errorname", type(error).__name__)
@@ -65,7 +65,7 @@ def _check_format(db: sqlite3.Connection, noun: str, expected: int, *, may_be_ne
 
 
 def connect_immutable(path: Path, *, check_same_thread: bool = True) -> sqlite3.Connection:
-    """Open a SQLite file that nobody changes: no lock is taken and no file is left beside it."""
+    """Open a SQLite file that nothing changes: without locks, and without files next to it."""
     uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
     return sqlite3.connect(uri, uri=True, check_same_thread=check_same_thread)
 
@@ -85,7 +85,7 @@ def filling(path: Path, schema: str = "") -> Generator[sqlite3.Connection]:
 
 
 class ReplacedFile:
-    """One file of those that are replaced as a whole, pinned, and what can be said of it."""
+    """A file that is replaced as a whole, pinned to one state, with its digest and warning."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -105,8 +105,8 @@ class ReplacedFile:
         return dict(db.execute("SELECT key, value FROM meta"))
 
 
-# A file of somebody else, opened read-only beside its live writer. SQLite itself may leave an empty
-# `-wal` and a `-shm` file beside one in WAL mode, as any reader of it does.
+# A foreign file, opened read-only while others may write to it. SQLite itself may leave an empty
+# `-wal` and a `-shm` file next to it in WAL mode, as for any reader.
 
 
 def open_foreign(
@@ -151,9 +151,9 @@ def decode_text(raw: bytes) -> str | bytes:
 
 
 # Logs of the store: changed in place, by nights, recalls and hooks at once. Private to their owner,
-# in WAL mode, so that a reader keeps nobody from writing. A crash of the process loses nothing that
-# was committed; one of the machine may lose the latest rows unless `is_flushed`, and damages no
-# file. What is deleted is overwritten.
+# in WAL mode, so that readers do not block writers. A crash of the process loses no committed
+# rows; a crash of the machine may lose the latest ones unless `is_flushed`, and damages no file.
+# Deleted rows are overwritten.
 
 
 WAIT_S = 5.0  # for others, of a night or a command: it has time, but a stuck lock must not stop it
@@ -161,16 +161,16 @@ _ROWS_PER_DELETION = 5_000  # at once, some 10 ms: fewer keep an append waiting 
 
 
 class LogFormat(NamedTuple):
-    """What one kind of log looks like; `event` and what follows are of `append_rows` only."""
+    """Format of one kind of log; `event` and the fields after it are used by `append_rows` only."""
 
     noun: str  # for messages: "the access log"
     version: int  # `user_version` of the file, >= 1; a file of another one is refused
     schema: str  # CREATE ... IF NOT EXISTS statements, a semicolon between two
-    event: str = ""  # what a row tells of, for messages: "this retrieval"
+    event: str = ""  # the event of a row, for messages: "this retrieval"
     insert: str = ""  # of one row
-    upkeep: str = ""  # deletes what is too old, run with every append
-    # Whether rows that could not be written wait for the next append; else they are lost. Texts
-    # must not: somebody may make the file forget them meanwhile.
+    upkeep: str = ""  # deletes rows that are too old, run with every append
+    # Whether rows that could not be written wait for the next append; else they are lost. Rows with
+    # texts must not wait: they might have to be forgotten meanwhile.
     may_wait: bool = True
     is_flushed: bool = False  # whether a commit waits for the disk, which takes milliseconds
 
@@ -212,8 +212,8 @@ def open_log(
             log.execute("PRAGMA journal_mode=WAL")
             with transaction(log):
                 _make_tables(log, kind)
-                # Tells this log from one that is made at its place after a deletion, where rows
-                # are numbered anew. A log of an older version has 0.
+                # Distinguishes this log from one created in its place after a deletion, whose
+                # row numbers start again. A log of an older version has 0.
                 identity = 1 + int.from_bytes(os.urandom(3), "big")
                 log.execute(f"PRAGMA application_id={identity}")
                 log.execute(f"PRAGMA user_version={kind.version}")

@@ -106,7 +106,7 @@ FACETS = ("wing", "room", "category", "user", "session_id")
 
 
 def is_snapshot_id(name: str) -> bool:
-    """Tell a published snapshot's directory name from whatever else lies beside it."""
+    """Return whether a name is that of a published snapshot's directory."""
     return re.fullmatch(r"\d{8}T\d{12}-[0-9a-f]{12}", name) is not None
 
 
@@ -139,15 +139,15 @@ class StorePaths(NamedTuple):
     lock = _Below("nightly.lock")  # held by the running night
     reports = _Below("reports")  # one HTML page per evaluated night
     dagster_home = _Below("dagster")  # the Dagster instance of this store
-    # What the owner writes and noctuary only reads.
+    # Written by the owner, only read by noctuary.
     merges = _Below("merges.toml")  # names that are, or never are, one concept
-    # What is written between nights.
-    access_log = _Below("access.sqlite")  # what was recalled; the only thing that recall writes
+    # Written between nights.
+    access_log = _Below("access.sqlite")  # past retrievals; the only file that recall writes
     queries = _Below("queries.sqlite")  # only written while a profile expands queries
-    replays = _Below("replays.sqlite")  # what re-runs need; where a profile says so
-    usage = _Below("usage.sqlite")  # what recall may know about use; the night replaces it
+    replays = _Below("replays.sqlite")  # packets to re-run queries, if a profile asks for them
+    usage = _Below("usage.sqlite")  # use counts for recall; the night replaces it
     archive = _Below("archive.sqlite")  # which memories are out of default recall; replaced whole
-    injections = _Below("injected.sqlite")  # hashes of what was put into prompts; no text
+    injections = _Below("injected.sqlite")  # hashes of injected memories; no text
     turns = _Below("turns.sqlite")  # of transcripts: kept, because agents delete those files
 
 

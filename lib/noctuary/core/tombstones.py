@@ -26,20 +26,20 @@ FileStamp = tuple[int, int]
 """Time of change in nanoseconds and inode; zeros where there is no file."""
 
 
-# A row is known again by one of two rules.
+# A row is recognised as forgotten by one of two rules.
 #
-# What only noctuary writes, the own store and kept turns, keeps its place: such a row is one by its
-# id and date, or by its date and text (`row_digests`). Until format 1 that was the rule for all.
+# Rows that only noctuary writes (own store and kept turns) keep their place: they match by id and
+# date, or by date and text (`row_digests`). Until format 1 this rule applied to all rows.
 #
-# In a store of somebody else the text is what was forgotten, whoever may stand in its place now
-# (`Buried`): a section that was rewritten, or a new one under the same heading, is a new text. The
-# old one stays away there, and under every other id: of a numbered row and of a turn under its own
-# date alone, since "Yes." is said again.
+# In a foreign store, the text is matched and not its place (`Buried`): a section that was
+# rewritten, or a new one under the same heading, is a new text. The forgotten text stays hidden
+# there and under every other id. Numbered rows and turns are matched only with their own
+# date, because texts such as "Yes." recur.
 
-OURS = ("own:", "turn-", "-")  # how ids begin of what only noctuary writes, among several sources
+OURS = ("own:", "turn-", "-")  # prefixes of ids that only noctuary writes, among several sources
 _HELD_IN_PLACE = 0.5  # least share of a forgotten text's pieces that an edit in its place still has
 _HELD_ELSEWHERE = 0.8  # the same anywhere else: a heading may have changed
-_LEAST_PIECE_BYTES = 16  # shorter ones are said by everybody, and guessed from their digest
+_LEAST_PIECE_BYTES = 16  # shorter ones are common, and can be guessed from their digest
 _PIECE = re.compile(r"\n+|(?<=[.!?…])\s+|(?<=[。！？])")
 _EDGES = " \t.,:;!?…。！？#*>+-–—_`\"'"
 
@@ -228,11 +228,11 @@ _SHOWN = {
 def open_rows(
     directory: Path, stones: Tombstones | None = None, *, check_same_thread: bool = True
 ) -> sqlite3.Connection:
-    """Open the rows of a snapshot of a store, without what is being forgotten.
+    """Open the rows of a snapshot of a store, without forgotten ones.
 
     Args:
         directory: The snapshot, two levels below its store.
-        stones: What the store has forgotten; None reads it.
+        stones: The store's tombstones; None reads them.
         check_same_thread: As `sqlite3.connect` has it.
 
     Raises:

@@ -183,7 +183,7 @@ def register_hook(name: str, function: Hook) -> Callable[[], None]:
 
 
 def has_hooks(name: str) -> bool:
-    """Tell whether anybody listens, so that a context need not be made for nobody."""
+    """Return whether any hook listens, so that a context need not be built in vain."""
     return bool(_hooks.get(name))
 
 

@@ -67,7 +67,7 @@ from noctuary.work.content import ContentStore
 
 @dataclass(frozen=True, slots=True)
 class Abstention(Result):
-    """How well an arm's top score separates what it can answer from what it cannot."""
+    """How well an arm's top score separates answerable from unanswerable queries."""
 
     name: str  # the arm's
     metric: str  # above 0 counts as a correct answer
@@ -170,10 +170,10 @@ def calibrate(
     resampling: Resampling = STANDARD,
     within: tuple[float, float] = (0.0, 1.0),
 ) -> Calibrated | str:
-    """Choose the threshold of a signal, or say why there is none."""
+    """Choose the threshold of a signal, or return why there is none."""
     # The largest one within the bounds that keeps 1 - MAX_RECALL_LOSS of the answerable queries'
-    # recall. An unanswerable query has no say in it, so that a handful cannot move it, but a veto:
-    # a signal whose AUROC on them is not above .5 tells nothing.
+    # recall. Unanswerable queries do not move it, so that a handful cannot, but can veto it:
+    # a signal whose AUROC on them is not above .5 does not separate anything.
     if len(answerable) < MIN_ANSWERABLE:
         return f"{len(answerable)} queries are too few to calibrate by, {MIN_ANSWERABLE} are needed"
     known, unknown = _checked(answerable), _checked(unanswerable)
@@ -199,7 +199,7 @@ def calibrate(
 
 
 def describe(found: Calibrated, asked: str = "answerable queries") -> str:
-    """Return in words what a threshold costs; `asked` says what was asked."""
+    """Describe the cost of a threshold; `asked` is the noun for the queries."""
     known = round(found["answerable_abstained"] * found["n_answerable"])
     return (
         f"{found['name']}: below {found['threshold']:.3f} nothing is an answer, which drops "
@@ -261,7 +261,7 @@ def _checked(scores: Sequence[float]) -> Floats:
 
 
 def measure_abstention(questions: Questions, runs: Runs) -> Abstention | None:
-    """Say how well the top score tells answerable from unanswerable queries, if there are both."""
+    """Measure how the top score separates answerable from unanswerable queries, if both exist."""
     group = next(iter(questions.groups), None)
     if group is None or UNANSWERABLE not in runs:
         return None
@@ -272,7 +272,7 @@ def measure_abstention(questions: Questions, runs: Runs) -> Abstention | None:
 
 Vectors = NDArray[np.float32]
 
-# What prompts come to that nobody's memory answers: what is usual for them, by signal.
+# Baseline signals for prompts that no memory answers.
 
 RIDGE = 0.0125  # pull of the direction towards nought, per unit of weight: less fits single prompts
 MOST_ROWS = 5_000  # memories that the direction is fitted on: more cost seconds and turn it little

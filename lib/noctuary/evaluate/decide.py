@@ -1,4 +1,4 @@
-"""What is proven: a better ranking than the configured one, or a loss against what serves."""
+"""Detect proven gains over the configured ranking, and proven losses of a candidate."""
 
 from __future__ import annotations
 
@@ -425,7 +425,7 @@ def score_group(questions: Questions, runs: Runs, group: str) -> dict[str, Score
     return {name: score_run(run, questions.groups[group]) for name, run in runs[group].items()}
 
 
-# A candidate against what serves, on the queries whose answers stand unchanged in both.
+# A candidate against the serving snapshot, on queries whose answers are unchanged in both.
 
 
 def compare_snapshots(

@@ -38,8 +38,8 @@ def _read(
     error: type[errors.FileFaultsError],
     empty: str,
 ) -> Iterator[tuple[int, T]]:
-    """Yield what the non-blank lines of a file hold, with their numbers, from 1."""
-    # Lines end at \n only: U+2028 inside a JSON string is text. What `parse` refuses joins the
+    """Yield the parsed non-blank lines of a file, with their numbers, from 1."""
+    # Lines end at \n only: U+2028 inside a JSON string is text. Errors of `parse` join the
     # caller's faults, which are raised at the end; a damaged archive (.gz) ends it at once.
     number, is_empty = 0, True
     try:

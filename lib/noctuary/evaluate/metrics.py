@@ -405,7 +405,7 @@ def _read_parts(kind: type[R], raw: Mapping[str, Any]) -> tuple[Part[R], dict[st
 
 @dataclass(frozen=True, slots=True)
 class RiskCoverage(Result):
-    """What is risked at every threshold that tells queries apart, the highest threshold first."""
+    """Risk and coverage at every distinct threshold, the highest threshold first."""
 
     thresholds: tuple[float, ...]  # the distinct confidences, descending; answered from there on
     coverage: tuple[float, ...]  # share of the queries that is answered, rising to 1

@@ -1,4 +1,4 @@
-"""The morning note: what a person should know of a night, by what its stages say of themselves."""
+"""The morning note: a night's results in a few sentences, from the facts of its stages."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ _REMEDIES = {
 
 
 def write_note(stages: Sequence[StageResult], verdict: Verdict | None = None) -> list[str]:
-    """Return what a night came to in a few sentences; numbers and ids, never a text of a memory."""
-    # Of a stage that is missing nothing is said, nor of what is zero.
+    """Return the results of a night in sentences; numbers and ids, never a text of a memory."""
+    # Missing stages and zero counts are left out.
     done = {stage.name: stage for stage in stages}
     parts = (
         _note_corpus, _note_withheld, _note_graph, _note_summaries, _note_recall,

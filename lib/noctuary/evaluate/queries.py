@@ -46,11 +46,11 @@ GROUPS = (LABELLED, EXACT)  # those that are ranked, in the order of reports
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """Queries by group (ranked, in the order of GROUPS, none empty), and what is to be said."""
+    """Queries by group (ranked, in the order of GROUPS, none empty), with notes."""
 
     groups: Mapping[str, tuple[Query, ...]] = field(default_factory=dict[str, tuple[Query, ...]])
     unanswerable: tuple[Query, ...] = ()  # the owner's queries that nothing answers
-    notes: tuple[str, ...] = ()  # one sentence per thing that was left out
+    notes: tuple[str, ...] = ()  # one sentence per omission
 
     def counts(self) -> dict[str, int]:
         """Return how many queries each group holds."""
@@ -165,10 +165,10 @@ def _ask_as_owner(queries: Sequence[Query], owners: Mapping[str, str | None]) ->
 # the memory make easy questions. So three difficulties, each without the rarest word: nearly all
 # words, every second one, and a few that are not rare with the name of the memory's concept.
 
-MEMORIES_ASKED = 60  # more narrow what is known of a threshold and cost a night a second a dozen
-MIN_QUESTION_WORDS = 5  # of a memory that is asked for: of a shorter one nothing can be left out
+MEMORIES_ASKED = 60  # more give little more precision and cost a night a second a dozen
+MIN_QUESTION_WORDS = 5  # of a memory that is asked for: a shorter one has no words to spare
 MAX_QUESTION_WORDS = 8  # words of the longest question
-_PIECE_CHARS = 4  # characters of what counts as a word where no spaces separate any
+_PIECE_CHARS = 4  # characters per word where no spaces separate any
 
 _EVERYDAY = Path(__file__).with_name("everyday.txt")
 
@@ -360,7 +360,7 @@ class ExactCorpus:
         return bool(self._repeated[place])
 
     def is_unique(self, phrase: str, place: int) -> bool:
-        """Tell whether the phrase, case-folded, stands in this memory and in no other."""
+        """Return whether the phrase, case-folded, occurs in this memory and in no other."""
         sought = _encoded(fold_text(phrase))
         start, end = self._ends[place - 1] if place else 0, self._ends[place]
         if self._folded.find(sought, start, end) < 0:
@@ -399,7 +399,7 @@ def build_exact_queries(
     """Build up to `n` queries that repeat a phrase of exactly one memory of the whole corpus."""
     # Memories are taken in the order of a hash of their content: one that is added displaces at
     # most one other. Left out are memories of named users (a recall that names no user cannot see
-    # them), short ones, and those that say nearly what another one says or hold no phrase of their
+    # them), short ones, near duplicates, and those without a phrase of their
     # own.
     hashed = (
         (hash_text(str(seed), record.content), record.memory_id, place, record)

@@ -34,14 +34,14 @@ from noctuary.text.marks import visible
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-HEADLINE_METRICS = ("recall@10", "ndcg@10")  # is the answer there, and where does it stand
+HEADLINE_METRICS = ("recall@10", "ndcg@10")  # whether the answer was found, and at which rank
 MAX_QUERIES = 20  # of those that changed most: enough to see what they have in common
 MAX_IDS = 10  # relevant ids shown per query; the number of the others is given
 MAX_ROWS = 45  # the largest differences: a plot stays below 100 KB
-LABEL_CHARACTERS = 60  # longest label; what is longer loses its middle (tables have the whole name)
-_CHANGED_AGAINST = "lexical"  # what the served arm is compared with query by query
+LABEL_CHARACTERS = 60  # longest label; longer ones lose their middle (tables have the whole name)
+_CHANGED_AGAINST = "lexical"  # the arm that the served one is compared with query by query
 
-# What a report is made of.
+# Parts of a report.
 
 
 @dataclass(frozen=True, slots=True)

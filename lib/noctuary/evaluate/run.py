@@ -309,9 +309,9 @@ def run_retriever(
     name: str | None = None, corpus: Sequence[Mapping[str, Any]] | None = None,
     clock: Clock = time.perf_counter_ns, progress: Progress = SILENT,
 ) -> Run:  # fmt: skip
-    """Ask a retriever, or a function of text and k, every query and return what it found."""
-    # Rows of `corpus` go to its `build_index`, once and before anything else. TypeError if what it
-    # returns is of the wrong kind, RetrievalError if it raises.
+    """Run every query on a retriever, or a function of text and k, and return the results."""
+    # Rows of `corpus` go to its `build_index`, once and before anything else. TypeError for results
+    # of the wrong type, RetrievalError if the retriever raises.
     if not queries:
         raise ValueError("there is no query to ask; expected at least one")
     _refuse_repeats([query.query_id for query in queries])

@@ -187,9 +187,9 @@ class _Line(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What to do with a row: the text to keep (None to quarantine it), and what was cut."""
+    """The text of a row to keep, and counts of the parts cut from it."""
 
-    text: str | None  # The content to keep; None if nothing of the row is its own
+    text: str | None  # The content to keep; None to quarantine a row without own text
     blocks: int = 0  # Number of tagged blocks in it
     lines: int = 0  # Number of injected lines that were cut, apart from blocks
 

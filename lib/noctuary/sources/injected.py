@@ -1,4 +1,4 @@
-"""Recognise what recall put into a prompt, and what else in a text its speaker did not say."""
+"""Recognise text in prompts that their author did not write: recalled memories, wrappers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def hash_exact(text: str) -> bytes:
 
 
 def size_bytes(words: Sequence[str]) -> int:
-    """Return how much a wording says: UTF-8 bytes (a Chinese character says more)."""
+    """Return the length of a wording in UTF-8 bytes (a Chinese character carries more)."""
     return sum(len(word.encode("utf-8", "surrogatepass")) for word in words)
 
 
@@ -205,16 +205,16 @@ def is_machine_made(text: str) -> bool:
 
 # In the place of a user's hash: the memory belongs to nobody; of a memory's: no single origin.
 NOBODY = b""
-# Kinds of a row, by what the wording is of:
+# Kinds of rows, by the origin of the wording:
 LINE = "line"  # one memory as it was rendered
-SHORT = "short"  # one so short that it counts beside a longer one only
+SHORT = "short"  # a memory so short that it counts only next to a longer one
 BLOCK = "block"  # all memories of a block, one after the other
-ASKED = "asked"  # a question: what somebody typed is no echo of its own answer
-LOOKUP = "lookup"  # a prompt that only asks memory, and so is none itself
+ASKED = "asked"  # a question: a typed text is no echo of its own answer
+LOOKUP = "lookup"  # a prompt that only queries the memory, and is no memory itself
 
 
 class InjectedWording(NamedTuple):
-    """What the record keeps of one wording."""
+    """The record of one wording."""
 
     kind: str  # `LINE`, `SHORT`, `BLOCK`, `ASKED` or `LOOKUP`
     text_hash: bytes  # Of its words (`hash_words`)
@@ -226,7 +226,7 @@ class InjectedWording(NamedTuple):
 
 @cache
 def record_format() -> LogFormat:
-    """Return what the record looks like; a hook that only renders a block need not load SQLite."""
+    """Return the format of the record; a hook that only renders need not load SQLite."""
     from noctuary.core.sqlite import LogFormat
 
     return LogFormat(

@@ -28,7 +28,7 @@ from noctuary.sources.sqlite import PinnedFile
 
 KIND = "transcripts"
 CATEGORY = "turn"
-TOOL_IMPORTANCE = 0.2  # of a turn in which nobody says anything but to tools
+TOOL_IMPORTANCE = 0.2  # of a turn that consists of tool calls only
 
 _SHOWN = """
     FROM turns WHERE (is_sensitive OR EXISTS (SELECT 1 FROM parts WHERE number = turns.number))
@@ -147,9 +147,9 @@ def open_with_turns(source: SourceName, turns: Path, settings: Settings, last: P
 
 
 def hash_bytes(source: SourceName, last: Path, *beside: Path) -> str | None:
-    """Return the digest of every byte that an export reads; None where only reading tells.
+    """Return the digest of every byte that an export reads; None if it must be read to tell.
 
-    `beside` are the store's own SQLite files that have a say in it, such as the kept turns.
+    `beside` are other SQLite files of the store that affect the export, such as the kept turns.
     """
     from noctuary.sources.exports import count_expired  # loads what no hook needs
 
@@ -203,7 +203,7 @@ class CombinedSource(Source):
         return self._own
 
     def identity(self) -> SourceIdentity:
-        """Return what the store is, with the state of what is joined among its marks."""
+        """Return the identity of the store, with the state of the joined source among its marks."""
         identity, joined = self._own.identity(), self._joined.identity()
         marks = {f"{joined.kind}_{name}": mark for name, mark in joined.marker.items()}
         return replace(identity, marker={**identity.marker, **marks})

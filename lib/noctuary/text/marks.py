@@ -1,4 +1,4 @@
-"""Marks in a text: speakers, sentences, tags, what was replaced, and what a terminal would obey."""
+"""Marks in a text: speakers, sentences, tags, tombstones and escaped control characters."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def split_speaker(content: str) -> tuple[str | None, str]:
 
 
 SENTENCE_END = r"(?<=[.!?…])\s+|(?<=[。！？])\s*|\n+"
-"""What stands between two sentences; an abbreviation's full stop cuts as well."""
+"""Separates two sentences; an abbreviation's full stop matches as well."""
 
 QUESTION_MARKS = "?？؟"
-CLOSING_CHARS = " \t\r\n\"'”’»)*_"  # what may stand behind a question mark
+CLOSING_CHARS = " \t\r\n\"'”’»)*_"  # allowed after a question mark
 
 
 def ends_as_question(text: str) -> bool:
@@ -107,9 +107,9 @@ def utf16_units(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-# What a terminal obeys and nobody sees, shown as marks. A memory may come from anybody: its escape
-# sequences must not set a title or the clipboard, its bidirectional controls must not show words
-# in another order, and its tag characters must not tell an agent what no person can read. A mark
+# Invisible and control characters, shown as marks. Memories may be hostile: their escape
+# sequences must not set a title or the clipboard, bidirectional controls must not show words
+# in another order, and tag characters must not hide instructions to an agent. A mark
 # is the character as JSON writes it, `\u001b`: marked JSON still holds the same text.
 
 # C0 but newline and tab, DEL and C1; signs that set a direction, separate lines or show nothing;
@@ -125,8 +125,8 @@ _HIDDEN = (
 
 
 def visible(text: str) -> str:
-    """Return a text whose hidden characters are marks; newlines and tabs stay."""
-    # Most of what is printed: told in a tenth of the time.
+    """Return a text with its hidden characters as marks; newlines and tabs stay."""
+    # Fast path for most texts: a tenth of the time.
     if text.isascii() and text.replace("\n", "").isprintable():
         return text
     return re.sub(_HIDDEN, _mark, text)
@@ -190,7 +190,7 @@ _WIDE = frozenset("WF")
 
 
 def clean(text: str) -> str:
-    """Return a text on one line, with single blanks; what nobody would see is a mark."""
+    """Return a text on one line, with single blanks and with hidden characters as marks."""
     return visible(" ".join(text.split()))
 
 

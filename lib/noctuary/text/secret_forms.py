@@ -20,7 +20,7 @@ MIN_TOKEN_CHARS = 15  # shortest run of any token's format (a Slack token cut of
 
 @dataclass(frozen=True, eq=False)
 class SecretRule:
-    """One record of secret_formats.txt or secret_words.txt, which say what the fields are."""
+    """One record of secret_formats.txt or secret_words.txt; those files document the fields."""
 
     name: str
     hints: tuple[str, ...]  # lower-case literals, one of which a text holds where it matches
@@ -154,9 +154,9 @@ def _has_luhn_digit(number: str) -> bool:
 
 
 def judge_card(number: str, before: str) -> bool:
-    """Tell whether digits are the number of a payment card: Luhn's check, and its groups."""
-    # Other registers number with fourteen digits and Luhn's check as well (French companies): those
-    # are a card's in its groups, or where a word says so.
+    """Return whether digits are the number of a payment card: Luhn's check, and its groups."""
+    # Other registers also use fourteen digits and Luhn's check (French companies): those count
+    # only in the groups of a card, or next to a word for one.
     is_told = len(number) > 14 or re.search(_CARD_WORD, before) is not None
     return is_told and _has_luhn_digit(number)
 
@@ -170,12 +170,12 @@ def judge_iban(text: str, before: str) -> bool:
 
 
 def find_seed_phrase(letters: list[str], words: list[str]) -> bool:
-    """Tell whether twelve or more words of a wallet's list follow each other."""
-    # With spaces between and a word for it beside them, whatever their checksum: other wallets draw
-    # from the same list with another one, and a phrase that somebody mistyped is as good as whole.
-    # Otherwise, as in a shopping list or in program text, only where the checksum of BIP-39 holds.
+    """Return whether twelve or more words of a wallet's list follow each other."""
+    # With spaces between and a word for it nearby, the checksum is ignored: other wallets use the
+    # same list with another checksum, and a mistyped phrase is as sensitive as a correct one.
+    # Otherwise, as in a shopping list or in program text, the checksum of BIP-39 must hold.
     known = seed_words()
-    # Of twelve in a row four are every third of the text.
+    # Of twelve in a row, every third word of the text hits four.
     if b"\1\1\1\1" not in bytes(map(known.__contains__, letters[::3])):
         return False
     marks = bytes(map(known.__contains__, letters))
@@ -195,8 +195,8 @@ def find_seed_phrase(letters: list[str], words: list[str]) -> bool:
         and _is_checked([known[w] for w in letters[at : at + size]])
         for run in re.finditer(_SEED_RUN, marks)
         for size in SEED_SIZES
-        # A word of the list may stand beside it. One of sixteen shopping lists passes by chance, so
-        # that no more places than these are tried.
+        # A word of the list may come before or after it. One of sixteen shopping lists passes by
+        # chance, so no more places than these are tried.
         if size <= run.end() - run.start() <= size + 1
         for at in {run.start(), run.end() - size}
     )
@@ -243,12 +243,12 @@ def _mixes_cases(text: str) -> bool:
 
 
 def unwrap(text: str) -> str:
-    """Return what the base64 in a text says, where it is text; an empty text otherwise."""
+    """Return the decoded base64 in a text, if it decodes to text; else an empty text."""
     return "\n".join(filter(None, map(decode_text, re.findall(_BASE64, text))))
 
 
 def decode_text(encoded: str) -> str:
-    """Return the ASCII text that base64 says (either alphabet, padded or not), or an empty one."""
+    """Decode base64 (either alphabet, padded or not) to ASCII; an empty text if it is none."""
     plain = encoded.rstrip("=").replace("-", "+").replace("_", "/")
     plain = plain[: len(plain) - (len(plain) % 4 == 1)]
     try:
@@ -276,8 +276,8 @@ def entropy_bits(text: str) -> float:
     return sum(n / total * log2(total / n) for n in Counter(text).values())
 
 
-# Which values are secrets, once a word before them says what they are. A judge gets the value as it
-# was written and what says that it follows ("" for a space alone).
+# Which values are secrets, after a word that announces one. A judge gets the value as written and
+# the words that connect it ("" for a space alone).
 
 # Shannon bits per character that an assigned value needs: eight random characters, one of them
 # repeated, have 2.75, padded words less.
@@ -292,7 +292,7 @@ _INDIRECT = (
     r"|@microsoft\.|(?:vault|kv|secrets?|ssm|secretsmanager|key(?:vault|ring|chain)|projects)[/:]"
     r"|secrets\.[a-z_]"
 )
-# What is said about passwords and has a digit.
+# Technical terms near passwords that have a digit.
 _TECHNICAL = (
     r"(?i)(?:sha|md|base|utf|aes|rsa|bcrypt|argon|pbkdf|oauth|ntlm|scrypt|http|tls|ssl|ipv|web|v|wpa|saml"
     r"|blake|ed|x|pkcs|rfc|iso|python|windows|office|microsoft|gen|version|phase|step|level|day)"
@@ -321,7 +321,7 @@ def is_secret_value(value: str, least: int = MIN_SECRET_CHARS) -> bool:
 
 
 def is_password(value: str, says: str = "") -> bool:
-    """Tell whether what follows the word "password" looks like one."""
+    """Return whether the value after the word "password" looks like one."""
     return _is_chain_of_words(value) or (
         is_secret_value(value, MIN_PASSWORD_CHARS)
         and not re.match(_TECHNICAL, value.rstrip(_CLOSING))
@@ -340,7 +340,7 @@ def _is_random(value: str) -> bool:
     )
 
 
-# What keys are made of, and what names are: words and numbers, billing-service-2024.
+# The characters of keys; and names made of words and numbers, billing-service-2024.
 _KEY_CHARS = r"[A-Za-z0-9_~.+/=-]*"
 _NAME = r"(?a)(?:[a-z]+|[A-Z][a-z]+|\d+)(?:[-_./:](?:[a-z]+|[A-Z][a-z]+|\d+))+"
 
@@ -376,7 +376,7 @@ _TALK = STOP_WORDS | frozenset(_read_text("talk_words.txt").split())  # said abo
 
 
 def _is_phrase(words: str) -> bool:
-    """Tell whether words are a passphrase: all small or all capitals, none said about them."""
+    """Return whether words are a passphrase: consistent capitals, no words of talk about them."""
     parts = words.lower().replace("-", " ").split()
     alike = words.islower() or words.istitle() or words.isupper()
     # The best known one has a word of the talk in it.
@@ -384,14 +384,14 @@ def _is_phrase(words: str) -> bool:
 
 
 def judge_password(value: str, says: str) -> bool:
-    """Tell whether what follows a word for a password is one."""
+    """Return whether the value after a word for a password is one."""
     if not says:
         return is_password(value) and any(c.isdigit() for c in value)
     return is_password(value) or (value.rstrip(_CLOSING).isdecimal() and len(value) <= 12)
 
 
 def judge_key(value: str, says: str) -> bool:
-    """Tell whether what follows a word for a key or a token is one, not the name of one."""
+    """Return whether the value after a word for a key or token is one, and not its name."""
     if re.fullmatch(_NAME, bare := value.rstrip(_CLOSING)) or re.match(_TECHNICAL, bare):
         return False
     return is_secret_value(value) if says else _is_random(value)
@@ -403,7 +403,7 @@ _TEST_RUN = (
     r"|[\w+-]{1,80}\.(?:sh|py|c|cc|cpp|h|t|js|ts|rs|go|rb|exp|pl|java)\b"
 )
 
-# Of a value, and what says that it follows ("" for a space); or of a match, and what stands before.
+# Takes a value and the words that connect it ("" for a space); or a match and the text before it.
 Judge = Callable[[str, str], bool]
 JUDGES: dict[str, Judge] = {
     "any": lambda value, says: True,
@@ -421,7 +421,7 @@ JUDGES: dict[str, Judge] = {
     # A year needs a verb before it.
     "pin": lambda value, says: bool(says) or not re.fullmatch(r"(?:19|20)\d\d", value),
     "random": judge_random,
-    # A word between quotes: not what is said about a password.
+    # A word between quotes, unless it is a word of talk about passwords.
     "stated": lambda value, says: value.isalpha() and value.lower() not in _TALK,
     "word": is_password,
 }

@@ -73,8 +73,8 @@ def leave_ascii(text: str) -> str:
 
 
 def close_spelled(words: list[str], lengths: list[int]) -> str:
-    """Return what eight or more letters in a row say that stand apart, an empty text without."""
-    # Of eight in a row two are every fourth of the text.
+    """Join eight or more single letters in a row into a word; "" if there are none."""
+    # Of eight in a row, every fourth word of the text hits two.
     if b"\1\1" not in bytes(map((1).__eq__, lengths[::4])):
         return ""
     apart = re.finditer(_SPELLED, bytes(map((1).__eq__, lengths)))
@@ -140,7 +140,7 @@ _WITH_COMMON_LETTER = ("clé", "tür", "schlüssel", "κωδικός")
 
 
 def find_named(text: str, lowered: str, said: Iterable[str]) -> bool:
-    """Tell whether a text says a password, a PIN, a key or a code after the word for it."""
+    """Return whether a text gives a password, a PIN, a key or a code after the word for it."""
     rules = list[SecretRule]()
     for part, behind, named in _INSIDE:
         if part in lowered and re.search(behind, lowered):
@@ -185,7 +185,7 @@ def _hints_of(rules: Iterable[SecretRule]) -> _Hints:
 
 # Every byte but a small letter is a space.
 _NO_LETTERS = bytes(code if "a" <= chr(code) <= "z" else 32 for code in range(256))
-# A number has zeros for its digits and a space for what stands between them.
+# Numbers, with zeros as digits and a space for each separator.
 _SHAPE = bytes(
     48 if "0" <= chr(code) <= "9" else 32 if chr(code) in " -" else 120 for code in range(256)
 )
@@ -244,7 +244,7 @@ def _find_in_part(text: str) -> str | None:
 
 
 def _find(text: str) -> str | None:
-    # Every text of every night passes here: what is cheap to tell keeps the rest from being tried.
+    # Every text of every night passes here: cheap checks rule out most of the expensive ones.
     lowered = text.lower()
     raw = lowered.encode("utf-8", "surrogatepass")
     letters = raw.translate(_NO_LETTERS).decode("ascii").split()

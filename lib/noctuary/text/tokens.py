@@ -337,7 +337,7 @@ def _segment_words(segment: str) -> list[str]:
         return words
     if segment[-3:].lower() == NEGATED_SUFFIX:
         return [_folded(segment)]
-    # A lone letter inside a compound ("x-ray", "U.S.") says nothing beside the whole.
+    # A lone letter inside a compound ("x-ray", "U.S.") is useless next to the whole.
     words = [word for word in words if len(word) > 1 or word.isdigit()]
     return [*words, _canonical(segment, pieces)]
 

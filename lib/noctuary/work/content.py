@@ -1,9 +1,9 @@
 """The content store: computed results by kind and content key, kept between nights.
 
-A row is found by the hash of what it was made from, so that an edited store recomputes only what is
-new. Rows lie in immutable Arrow files, the fragments. A fragment counts from the moment the
-manifest names it; whatever else lies in the directory is left over from a killed night and is taken
-over by the run that makes it again, or removed.
+A row is found by the hash of its inputs, so that an edited store recomputes only changed rows.
+Rows are in immutable Arrow files, the fragments. A fragment counts once the
+manifest names it; other files in the directory are left over from a killed night and are adopted
+by the run that would compute them again, or removed.
 """
 
 from __future__ import annotations
