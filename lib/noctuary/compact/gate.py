@@ -155,7 +155,7 @@ NEAR_BEST = 0.15  # sources that cover so little less than the best one speak of
 
 
 class Aligned(NamedTuple):
-    """A source piece that speaks of what a summary piece speaks of."""
+    """A source piece on the subject of a summary piece."""
 
     piece: Piece
     turn: int  # index of its source text
@@ -207,7 +207,7 @@ class SourceSide:
             for readings, things in count_phrases(source, claims=False):
                 for thing in things:
                     self.counted[thing] |= readings
-        # The single words that name somebody in the sources, speakers included.
+        # The single words that name people in the sources, speakers included.
         named = {name.folded for source in sources for name in find_names(source)}
         speakers = filter(None, map(find_speaker, sources))
         named.update(word.folded for speaker in speakers for word in words(speaker))
@@ -245,7 +245,7 @@ class SourceSide:
                 yield f"{claim.kind}: {claim.surface}, sources: {', '.join(theirs.values())}"
 
     def _misplaced_names(self, sentence: Piece) -> Iterator[str]:
-        """A name stands where the sources speak of somebody else."""
+        """A name where the sources mention another person."""
         names = find_names(sentence.text, self.known)
         found = self._align_without(sentence, [name.surface for name in names])
         for name in names if found else ():
@@ -287,14 +287,14 @@ class SourceSide:
 _ENDS = ".!?…。！？"
 _WORD = re.compile(r"\S+")
 _BLANKS = re.compile(r"\s*")
-_SENTENCE_KEY_CHARS = 8  # sentences are looked up by at most so many first characters
-_KEY_CHARS = 12  # of a turn's start that are compared: enough to tell most apart
+_SENTENCE_KEY_CHARS = 8  # index key of sentences: at most so many first characters
+_KEY_CHARS = 12  # of a turn's start that are compared: enough to distinguish most
 
 
 class Parts(NamedTuple):
     """A summary cut into quotations and the rest."""
 
-    quoted: tuple[int, ...]  # indices of the sources that stand in it whole, ascending
+    quoted: tuple[int, ...]  # indices of the sources that it quotes whole, ascending
     written: tuple[str, ...]  # the other parts, in order
 
 
@@ -324,7 +324,7 @@ def find_verbatim(summary: str, sources: Sequence[str]) -> Parts:
 
 
 def _match(summary: str, place: int, turns: Sequence[tuple[int, str]]) -> tuple[int, int] | None:
-    """Return the longest turn that stands at a place, and where it ends."""
+    """Return the longest turn at a place, and where it ends."""
     found: tuple[int, int] | None = None
     for index, turn in turns:
         end = place + len(turn)
@@ -345,7 +345,7 @@ def is_made_of_sentences(summary: str, sources: Sequence[str]) -> bool:
     """Return whether a summary is only whole sentences of the sources, under their speakers.
 
     From its first character to its last: labels ("Ann: ") followed by sentences that this speaker
-    says somewhere, word for word. "Ann: " before a sentence of Bob's is no quotation.
+    has written, word for word. "Ann: " before a sentence of Bob's is no quotation.
     """
     # The sentences of each speaker by their first characters; None: without a speaker.
     said: dict[str | None, dict[str, list[str]]] = {None: {}}
@@ -376,7 +376,7 @@ def is_made_of_sentences(summary: str, sources: Sequence[str]) -> bool:
 
 
 def _sentence_ends(summary: str, place: int, by_start: dict[str, list[str]]) -> Iterator[int]:
-    """Yield where sentences end that stand at a place."""
+    """Yield the ends of sentences that begin at a place."""
     for length in range(1, _SENTENCE_KEY_CHARS + 1):
         for sentence in by_start.get(summary[place : place + length], ()):
             end = place + len(sentence)
@@ -401,7 +401,7 @@ class FactReport:
 
     @property
     def passed(self) -> bool:
-        """Say whether the text neither introduces nor contradicts anything."""
+        """Return whether the text neither introduces nor contradicts anything."""
         return not self.introduced and not self.contradicted
 
     @property

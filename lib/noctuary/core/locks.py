@@ -1,4 +1,4 @@
-"""Locks between processes and hooks of a fork, by what the system has: POSIX or Windows.
+"""Locks between processes, and hooks of a fork, on POSIX or Windows.
 
 Hooks load it: standard library only, and little of that.
 """

@@ -1,4 +1,4 @@
-"""SQLite files: logs of the store, files that are only replaced, and those of somebody else."""
+"""SQLite files: logs of the store, files that are only replaced, and foreign ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from noctuary.core.locks import at_fork, let_go, open_directory, take_lock
 
 # Device, inode, time of change in nanoseconds, size: another file has another one.
 FileIdentity = tuple[int, int, int, int]
-# What reading rows of a damaged file raises.
+# Errors from reading rows of a damaged file.
 READ_FAULTS = (sqlite3.Error, ValueError, TypeError, KeyError, OverflowError)
 
 
@@ -31,7 +31,7 @@ class FormatError(sqlite3.DatabaseError):
 
 
 def identify(path: Path) -> FileIdentity | None:
-    """Return which file lies at a path, or None where there is none or it cannot be looked at."""
+    """Return the identity of the file at a path, or None if it is missing or not accessible."""
     try:
         stat = path.stat()
     except OSError:
@@ -61,7 +61,7 @@ def _check_format(db: sqlite3.Connection, noun: str, expected: int, *, may_be_ne
     raise FormatError(f"{noun} has format {found}, expected {expected}{update}")
 
 
-# Files that are never changed, only replaced: nobody writes into the one that readers have open.
+# Files that are never changed, only replaced: nothing writes to one that readers have open.
 
 
 def connect_immutable(path: Path, *, check_same_thread: bool = True) -> sqlite3.Connection:
@@ -72,8 +72,8 @@ def connect_immutable(path: Path, *, check_same_thread: bool = True) -> sqlite3.
 
 @contextmanager
 def filling(path: Path, schema: str = "") -> Generator[sqlite3.Connection]:
-    """Yield a file that nobody else knows yet, in a transaction; the block may commit."""
-    # No journal, no waiting for disks: whoever puts it in place flushes it.
+    """Yield a new, still private file, in a transaction; the block may commit."""
+    # No journal, no waiting for disks: it is flushed when it is put in place.
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("PRAGMA journal_mode=OFF")
         db.execute("PRAGMA synchronous=OFF")
@@ -114,8 +114,8 @@ def open_foreign(
 ) -> tuple[sqlite3.Connection, bool]:
     """Return a connection without a transaction, and whether it reads without locks.
 
-    It reads without locks where SQLite cannot make the files of a WAL beside it (read-only media, a
-    folder of others) and there is no log to miss. Texts that are not UTF-8 come as bytes.
+    It reads without locks where SQLite cannot create the WAL files (read-only media, a foreign
+    folder) and there is no log to miss. Texts that are not UTF-8 are returned as bytes.
     """
     uri = f"{path.absolute().as_uri()}?mode=ro"
     try:
@@ -229,7 +229,7 @@ def open_log(
 def delete_rows(
     path: Path, kind: LogFormat, table: str, key: str, where: str, values: tuple[Any, ...]
 ) -> tuple[int, str | None]:
-    """Delete rows in several transactions; return how many, and what went wrong or None."""
+    """Delete rows in several transactions; return how many, and an error or None."""
     found = f"SELECT {key} FROM {table} WHERE {where} ORDER BY {key} LIMIT {_ROWS_PER_DELETION}"
     deleted = 0
     try:
@@ -244,7 +244,7 @@ def delete_rows(
 
 @contextmanager
 def transaction(log: sqlite3.Connection) -> Generator[None]:
-    """Make what the block does one change: all of it or nothing, waiting for other writers."""
+    """Run the block in one transaction, waiting for other writers."""
     log.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -288,8 +288,8 @@ class _Writer:
     """The only connection of this process to one log, and the rows that wait for it."""
 
     # One re-entrant lock serializes its threads. Rows enter through a queue whose operations are
-    # atomic, so that whoever holds the lock writes for those who wait for it, and nobody who is
-    # interrupted in the middle (a signal, a fork) leaves a second lock behind. Each batch of rows
+    # atomic, so that the holder of the lock writes for those who wait for it, and an interruption
+    # in the middle (a signal, a fork) leaves no second lock behind. Each batch of rows
     # names the process that recorded it: a child must not write its parent's rows again.
 
     def __init__(self, path: Path, kind: LogFormat) -> None:
@@ -307,13 +307,13 @@ class _Writer:
         self._wal: _Identity | None = None
 
     def append(self, rows: list[Row]) -> str | None:
-        """Write these rows and all that wait; return what went wrong."""
+        """Write these rows and all waiting ones; return an error or None."""
         self._waiting.append((os.getpid(), rows))
         self._drop_overflow()
         return self.flush(_WAIT_WHILE_STUCK_S if self._stuck else WAIT_AT_MOST_S)
 
     def flush(self, wait_s: float) -> str | None:
-        """Write all that wait within a time; what could not be written keeps waiting."""
+        """Write all waiting rows within a time; the rest keeps waiting."""
         deadline = time.monotonic() + wait_s
         if not self.lock.acquire(timeout=wait_s):
             self._stuck = True
@@ -387,7 +387,7 @@ class _Writer:
             log.executemany(self.kind.insert, rows)
             forgotten = log.execute(self.kind.upkeep).rowcount
         if forgotten > 0:
-            # What was forgotten leaves the write-ahead log as well. The rows are in it by now.
+            # Deleted rows must leave the write-ahead log as well. By now the rows are in the file.
             with suppress(sqlite3.Error):
                 log.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         if self._wal is None:
@@ -407,9 +407,9 @@ class _Writer:
         return connection
 
     def _remove_stray_wal(self) -> None:
-        """Remove the side files of a log that is gone, before they are taken for the new log's."""
+        """Remove the side files of a deleted log, before they are taken for the new log's."""
         # They are strays when there is no log at all, or when the log was replaced and the WAL is
-        # still the one that this writer wrote. Under the directory's lock: nobody made new ones.
+        # still the one that this writer wrote. Under the directory's lock, so none is new.
         file = _identity(self.path)
         wal = _identity(_beside(self.path, "-wal"))
         replaced = self.connection is not None and file != self._file and wal == self._wal
@@ -437,15 +437,15 @@ _writers_lock = threading.RLock()
 
 
 def append_rows(path: Path, kind: LogFormat, rows: list[Row]) -> str | None:
-    """Append rows in one transaction; return what went wrong, for a warning, or None.
+    """Append rows in one transaction; return an error for a warning, or None.
 
-    The rows of an append that failed wait in memory for the next one or for the process's end.
+    Rows that could not be written wait in memory for the next append or the end of the process.
     """
     return _writer_of(path.absolute(), kind).append(rows)
 
 
 def close_logs() -> None:
-    """Write what waits within WAIT_AT_MOST_S and close all; runs by itself at the process's end."""
+    """Write waiting rows within WAIT_AT_MOST_S and close all; runs at the end of the process."""
     deadline = time.monotonic() + WAIT_AT_MOST_S
     for writer in tuple(_writers.values()):
         writer.flush(max(0.0, deadline - time.monotonic()))
@@ -499,7 +499,7 @@ def _after_fork() -> None:
 
 @contextmanager
 def directory_lock(directory: Path) -> Generator[None]:
-    """Let one at a time write what lies in a directory; BlockingIOError while another does."""
+    """Serialise writers in a directory; BlockingIOError while another one holds the lock."""
     fd = open_directory(directory)
     try:
         take_lock(fd)

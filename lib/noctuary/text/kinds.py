@@ -1,4 +1,4 @@
-"""Words that tell one thing from another of its kind: north and south, staging and production."""
+"""Words that distinguish things of one kind: north and south, staging and production."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a secret looks like: the tokens of services, numbers with a checksum, seed phrases."""
+"""Forms of secrets: tokens of services, numbers with a checksum, seed phrases."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SecretRule:
         return re.compile(self.source)
 
     def is_in(self, text: str) -> bool:
-        """Tell whether a text holds the format."""
+        """Return whether a text holds the format."""
         if not self.judge:
             return self.pattern.search(text) is not None
         judge = JUDGES[self.judge]
@@ -133,7 +133,7 @@ _SEED_NAMED = (
     "|semilla|frase|wiederherstellung|助记词|助記詞|сид|мнемо"
 )
 
-# Of ASCII text, the first of each four characters stands for less than 32.
+# Of ASCII text, the first of each four characters encodes less than 32.
 _BASE64 = (
     r"(?<![A-Za-z0-9+/_-])(?:[A-Za-f][A-Za-z0-9+/_-]{3}){4,}[A-Za-z0-9+/_-]{0,3}"
     r"(?![A-Za-z0-9+/_-])={0,2}"
@@ -162,7 +162,7 @@ def judge_card(number: str, before: str) -> bool:
 
 
 def judge_iban(text: str, before: str) -> bool:
-    """Tell whether an account number begins here: its country's length, ISO 7064 mod 97-10."""
+    """Return whether an account number begins here: its country's length, ISO 7064 mod 97-10."""
     joined = text.replace(" ", "").replace("-", "")
     length = _IBAN_LENGTHS.get(joined[:2], 99)
     number = joined[4:length] + joined[:4]
@@ -203,12 +203,12 @@ def find_seed_phrase(letters: list[str], words: list[str]) -> bool:
 
 
 def _is_varied(words: list[str]) -> bool:
-    """Tell whether hardly a word comes twice: of 2,048, two pairs are met once in 2,000 phrases."""
+    """Return whether hardly a word repeats: two pairs occur in one of 2,000 phrases."""
     return len(set(words)) >= len(words) - len(words) // MIN_SEED_WORDS
 
 
 def _is_checked(numbers: list[int]) -> bool:
-    """Tell whether the last bits are the first ones of the others' SHA-256 (BIP-39)."""
+    """Return whether the last bits are the first ones of the others' SHA-256 (BIP-39)."""
     joined = 0
     for number in numbers:
         joined = joined << 11 | number
@@ -218,13 +218,13 @@ def _is_checked(numbers: list[int]) -> bool:
 
 
 def judge_random(word: str, before: str) -> bool:
-    """Tell whether a word is an AWS secret key by itself: base64 as chance has it."""
+    """Return whether a word is an AWS secret key by itself: random base64."""
     key = word.strip("\"'`(),.")
     return _is_mixed(key) and entropy_bits(key) >= _MIN_ALONE_BITS
 
 
 def judge_drawn(word: str, before: str) -> bool:
-    """Tell whether the key of a memory service follows its prefix, not the words of a name."""
+    """Return whether a memory service's key follows its prefix, and not the words of a name."""
     run = max(re.findall("[A-Za-z0-9]+", word), key=len)
     groups = len(re.findall(r"\d+", run))  # of digits: a name has one, at its end
     if word.startswith(("sm_", "z_")):  # sm_90, sm_total_count, z_index
@@ -233,7 +233,7 @@ def judge_drawn(word: str, before: str) -> bool:
 
 
 def _mixes_cases(text: str) -> bool:
-    """Tell whether small and capital letters alternate as chance has it."""
+    """Return whether small and capital letters alternate at random."""
     changes = sum(a.islower() != b.islower() for a, b in pairwise(text))
     pairs = sum(a.islower() and b.islower() for a, b in pairwise(text))
     is_mixed = any(c.isupper() for c in text) and any(c.islower() for c in text)
@@ -253,7 +253,7 @@ def decode_text(encoded: str) -> str:
     plain = plain[: len(plain) - (len(plain) % 4 == 1)]
     try:
         raw = binascii.a2b_base64(plain + "=" * (-len(plain) % 4))
-        # What PowerShell encodes is UTF-16.
+        # PowerShell encodes UTF-16.
         text = raw.replace(b"\0", b"").decode("ascii")
     except ValueError:
         return ""
@@ -261,7 +261,7 @@ def decode_text(encoded: str) -> str:
 
 
 def _is_mixed(text: str) -> bool:
-    """Tell whether letters and digits alternate as chance has it, not as in CamelCaseNames."""
+    """Return whether letters and digits alternate at random, not as in CamelCaseNames."""
     pairs = sum(a.islower() and b.islower() for a, b in pairwise(text))
     return (
         any(c.isupper() for c in text)
@@ -283,7 +283,7 @@ def entropy_bits(text: str) -> float:
 # repeated, have 2.75, padded words less.
 MIN_SECRET_ENTROPY_BITS = 2.5
 MIN_SECRET_CHARS = 8  # shorter versions, ports and counts look like passwords
-MIN_PASSWORD_CHARS = 6  # the same where the word before says password and nothing else
+MIN_PASSWORD_CHARS = 6  # the same after the word "password" alone
 MIN_RANDOM_CHARS = 16  # after "token" or "key" with nothing but a space between
 
 # Not a value but where it comes from: a variable, a template, a path, an address, a call, a vault.
@@ -307,7 +307,7 @@ _CLOSING = ".,:?)]}>"
 
 
 def is_secret_value(value: str, least: int = MIN_SECRET_CHARS) -> bool:
-    """Tell whether an assigned value looks like a credential: long, mixed and of high entropy."""
+    """Return whether an assigned value looks like a credential: long, mixed, of high entropy."""
     if re.match(_INDIRECT, value):
         return False
     value = value.rstrip(_CLOSING)
@@ -346,7 +346,7 @@ _NAME = r"(?a)(?:[a-z]+|[A-Z][a-z]+|\d+)(?:[-_./:](?:[a-z]+|[A-Z][a-z]+|\d+))+"
 
 
 def _is_chain_of_words(value: str) -> bool:
-    """Tell whether four words or more hang together: correct-horse-battery-staple."""
+    """Return whether four words or more are joined: correct-horse-battery-staple."""
     parts = value.rstrip(_CLOSING).split("-")
     return (
         len(parts) >= 4
@@ -356,7 +356,7 @@ def _is_chain_of_words(value: str) -> bool:
 
 
 def is_base32(value: str, says: str) -> bool:
-    """Tell whether a value is the secret of a second factor."""
+    """Return whether a value is the secret of a second factor."""
     joined = value.replace(" ", "").replace("-", "")
     return len(joined) >= MIN_RANDOM_CHARS and (
         joined.isupper() or not set("234567").isdisjoint(joined)
@@ -364,15 +364,15 @@ def is_base32(value: str, says: str) -> bool:
 
 
 def is_code(value: str, says: str) -> bool:
-    """Tell whether groups of letters and digits are a recovery code."""
-    # Groups up to the first word of the sentence that goes on.
+    """Return whether groups of letters and digits are a recovery code."""
+    # Groups up to the first word of the rest of the sentence.
     groups = takewhile(lambda group: any(c.isdigit() for c in group), value.split())
     return len("".join(groups).replace("-", "")) >= MIN_SECRET_CHARS and not re.match(
         r"(?:19|20)\d\d-\d\d", value
     )
 
 
-_TALK = STOP_WORDS | frozenset(_read_text("talk_words.txt").split())  # said about them
+_TALK = STOP_WORDS | frozenset(_read_text("talk_words.txt").split())  # talk about passwords
 
 
 def _is_phrase(words: str) -> bool:
@@ -397,7 +397,7 @@ def judge_key(value: str, says: str) -> bool:
     return is_secret_value(value) if says else _is_random(value)
 
 
-# What test runners write behind PASS: a function, a path, a script.
+# Output of test runners after PASS: a function, a path, a script.
 _TEST_RUN = (
     r"[Tt]est[A-Z_/.-]|(?:[\w.+-]{1,80}/){1,9}[\w.+-]{0,80}:?\Z"
     r"|[\w+-]{1,80}\.(?:sh|py|c|cc|cpp|h|t|js|ts|rs|go|rb|exp|pl|java)\b"
