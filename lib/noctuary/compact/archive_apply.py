@@ -60,11 +60,11 @@ def apply_in_store(
 ) -> Applied:
     """Compute the store's plan again under its lock, and apply it if it is the requested one.
 
-    One that comes out with another id than the one that was looked at (None: whatever comes out)
-    has lost its reason somewhere, and nothing of it is carried out. Moments of the ledger never go
-    back: a clock that was set back counts on from the last one. PlanRefusedError if another plan
-    came out or a memory of it was recalled since the night, StoreLockedError while a night or
-    another command is at work, StoreError if a file of the store is missing or damaged.
+    If its id differs from the requested one (None accepts any), its reasons changed and nothing
+    is applied. Moments of the ledger never go back: if the clock was set back, they count on from
+    the last one. Raises PlanRefusedError for another plan or if one of its memories was recalled
+    since the night, StoreLockedError while a night or another command runs, StoreError if a file of
+    the store is missing or damaged.
     """
     with _writing(paths) as reader:
         if plan_id is not None and plan_id in reader.applied_plans_at(None):

@@ -481,8 +481,8 @@ def _contradiction(one: Statement, other: Statement, memories: Memories) -> Prop
 
 # All proposals of a night: the finders one after the other, each on what the earlier ones left.
 #
+# Exact duplicates come first (they settle the most with the most certainty), then fragments (their
 # parts look alike and must not be taken for duplicates), then superseded memories, near
-# parts look alike and must not be taken for duplicates), then what a newer memory replaces, near
 # duplicates and contradictions. So no memory becomes a tombstone twice.
 
 

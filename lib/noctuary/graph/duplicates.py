@@ -68,7 +68,7 @@ class Sighting(NamedTuple):
     created_at_us: int
 
     def in_scope(self, other: Sighting) -> bool:
-        """Say whether two belong to one user and to wings that agree."""
+        """Return whether two belong to one user and to wings that agree."""
         return self.user == other.user and wings_agree(self.wing, other.wing)
 
 
@@ -121,7 +121,7 @@ class MemoryColumns:
         )  # fmt: skip
 
     def are_apart(self, one: int, other: int) -> bool:
-        """Say whether two memories speak of two things of one kind."""
+        """Return whether two memories speak of two things of one kind."""
         ours, theirs = self.things[one], self.things[other]
         return are_apart(self.thing_sets[ours], self.thing_sets[theirs])
 
@@ -187,12 +187,12 @@ def line_up(records: Sequence[MemoryRecord], extractions: Sequence[Extraction]) 
 
 
 def wings_agree(one: str, other: str) -> bool:
-    """Say whether two memories of these wings may replace one another."""
+    """Return whether two memories of these wings may replace one another."""
     return one == other or not one or not other
 
 
 def is_dated(record: MemoryRecord | Sighting) -> bool:
-    """Say whether it is known when the memory was made."""
+    """Return whether it is known when the memory was made."""
     return record.created_at_us != UNDATED_US
 
 

@@ -106,7 +106,7 @@ def release_memory(connection: DuckDBPyConnection, memory_mb: int = MEMORY_MB) -
     """Free the memory that the database does not need at rest; its limit stays."""
     import duckdb
 
-    # A lower limit evicts at once; raising it again afterwards reserves nothing. Blocks that cannot
+    # A lower limit evicts at once; raising it again reserves nothing. A block that cannot
     # be evicted stays.
     with suppress(duckdb.OutOfMemoryException):
         connection.execute(f"SET memory_limit = '{min(_RESTING_MB, memory_mb)}MB'")

@@ -73,7 +73,7 @@ _STATE = re.compile(
 
 
 def differ(one: str, other: str) -> bool:
-    """Say whether two texts differ in a number, an identifier, a date, a name or a listed kind."""
+    """Return whether two texts differ in a number, identifier, date, name or listed kind."""
     return marks_of(one) != marks_of(other) or are_apart(things_of(one), things_of(other))
 
 

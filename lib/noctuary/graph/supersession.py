@@ -534,7 +534,7 @@ def _confidence(older: Statement, newer: Statement) -> int:
     return _CONFIDENCE_OF_RELATION[older.relation] + same_head
 
 
-# Effects of supersession on the graph: intervals close, nothing is deleted. It ends only
+# Effects of supersession on the graph: intervals close, nothing is deleted. These end:
 #
 # - a concept edge whose every piece of evidence is contradicted: a memory that supersedes it states
 #   the same subject and relation with another object and does not repeat the old one;

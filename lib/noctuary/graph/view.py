@@ -318,7 +318,7 @@ class SeenRelation(NamedTuple):
     closer: int | None  # position of the memory that ended it, or None where it is not known
 
     def holds(self, as_of_us: int | None) -> bool:
-        """Say whether it is valid at a moment; None: whether it has not ended."""
+        """Return whether it is valid at a moment; None: whether it has not ended."""
         if as_of_us is None:
             return self.valid_to_us is None
         ended = self.valid_to_us is not None and self.valid_to_us <= as_of_us

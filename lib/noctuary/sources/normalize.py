@@ -50,7 +50,7 @@ def find_sensitivity(row: RawRow, max_bytes: int | None = None) -> str | None:
     return find_text_sensitivity(row.unread_text)
 
 
-# Is a raw row a memory, and which fields has it. The rules, in the order they are applied:
+# Is a raw row a memory, and which fields does it have? The rules, in the order they are applied:
 #
 #     content       text, not blank, within the size limit, no NUL, no lone surrogate; kept verbatim
 #     other texts   null means empty, a list of texts is joined, everything else is `bad_field`
