@@ -18,7 +18,7 @@ from noctuary.embed.documents import Backend, sample_texts, share_files
 from noctuary.embed.hosted import HOSTED_FILE, hosted_model, write_description
 from noctuary.embed.lean import read_header
 from noctuary.embed.multilingual import MULTILINGUAL_MODEL
-from noctuary.embed.onnx import known_header, toolchain
+from noctuary.embed.onnx import DEFAULT_MODEL, known_header, toolchain
 from noctuary.embed.rotation import (
     RULES,
     Rotation,
@@ -26,7 +26,6 @@ from noctuary.embed.rotation import (
     derive_thresholds,
     fit_or_load,
 )
-from noctuary.embed.sentence import DEFAULT_MODEL, export_lean
 from noctuary.embed.tiers import TableHome, sync_tiers, tiers_match
 from noctuary.lexical.build import (
     POSTING_FILES,
@@ -102,7 +101,7 @@ def embed_memories(night: Night) -> StageResult:
         "corpus": night.result_of(CORPUS).digest,
         "fingerprint": encoder.fingerprint.digest,
         # Another runtime rounds differently, and may accept a model that this one declined.
-        "toolchain": toolchain(),
+        "toolchain": toolchain(night.settings.encoder.model),
     }
     return night.finish(night.run(MEMORY_VECTORS, inputs, body))
 
@@ -173,7 +172,7 @@ def _export_lean(night: Night, directory: Path) -> dict[str, Any]:
     encoder, texts = night.encoder, sample_texts(night.work(MEMORIES))
     backend = encoder.choose_backend(texts)
     try:
-        least_cosine = export_lean(encoder.sentence, directory, texts)
+        least_cosine = encoder.export_query_encoder(backend, directory, texts)
     except EncoderError as error:
         if not backend.tag:
             raise EncoderError(

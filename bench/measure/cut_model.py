@@ -12,7 +12,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from noctuary.embed.sentence import DEFAULT_MODEL, locate_model
+from noctuary.embed.onnx import DEFAULT_MODEL
+from noctuary.embed.sentence import locate_model
 
 LAYERS = 1
 INTERMEDIATE = 96

@@ -28,9 +28,9 @@ from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
 from noctuary.core.files import read_array, write_array
 from noctuary.embed.funnel import PrefixTier, search
-from noctuary.embed.onnx import OnnxEncoder
+from noctuary.embed.onnx import DEFAULT_MODEL, OnnxEncoder
 from noctuary.embed.rotation import Rotation, build_prefix_tier, derive_thresholds, fit
-from noctuary.embed.sentence import DEFAULT_MODEL, export_onnx, open_sentence_encoder
+from noctuary.embed.sentence import export_onnx, open_sentence_encoder
 from noctuary.embed.tiers import FULL_TIER, TIER_DIMS, TableHome, sync_tiers
 from noctuary.evaluate.labels import read_queries
 from noctuary.lexical.search import top_positions

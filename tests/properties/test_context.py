@@ -26,7 +26,7 @@ from noctuary.context.prompt import (
     Turn,
     vocabulary_counter,
 )
-from noctuary.embed.lean import WordPiece
+from noctuary.embed.wordpiece import WordPiece
 from tests.support.contexts import MemorySearch, memory, naive_base
 from tests.support.store import Store
 

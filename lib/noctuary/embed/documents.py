@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,27 @@ from noctuary.core.errors import EncoderError
 from noctuary.core.files import hash_file, hash_text, replacement, write_array_blocks
 from noctuary.core.settings import PROVIDERS, EncoderSettings
 from noctuary.core.types import SILENT, Progress
+from noctuary.embed import checkpoint
+from noctuary.embed.checkpoint import default_checkpoint, default_fingerprint, export_default
 from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.embed.hosted import HostedEncoder, hosted_model, open_hosted_encoder
-from noctuary.embed.onnx import OnnxEncoder, known_header, onnx_directory, toolchain
+from noctuary.embed.onnx import (
+    DEFAULT_MODEL,
+    OnnxEncoder,
+    OnnxHeader,
+    fetch_default,
+    known_header,
+    onnx_directory,
+    read_header,
+    toolchain,
+    write_header,
+)
 from noctuary.embed.sentence import (
     FINGERPRINT_KIND,
     Floats,
     PlacedVectors,
     SentenceEncoder,
+    export_lean,
     export_onnx,
     find_fingerprint,
     open_sentence_encoder,
@@ -224,6 +237,7 @@ LIBRARY = "sentence-transformers"
 HOSTED = frozenset(PROVIDERS[1:])
 
 AGREEMENT_SAMPLE = 16  # texts on which two implementations must agree; each costs some 20 ms
+KEPT_COSINE = 0.999999  # of a kept vector to one of another version: float32 rounding
 SHARDS_OF_A_NIGHT = 30  # unless too large or small: one wave opens the model once
 LEAST_SHARD_ROWS = 32  # a third of a second on two cores; fewer spend it on files
 
@@ -287,6 +301,9 @@ class NightEncoder:
         """The model's identity; the model is loaded only when its files are new."""
         if self.is_hosted:
             return hosted_model(self.settings).fingerprint()
+        if self.settings.model == DEFAULT_MODEL:
+            fetch_default(self._say)
+            return default_fingerprint()
         known = self._content(FINGERPRINT_KIND)
         return find_fingerprint(self.settings.model, known, lambda: self.sentence.fingerprint)
 
@@ -319,13 +336,54 @@ class NightEncoder:
         """Choose tonight's implementation; export a new or lost model, checked on sample texts."""
         if self.is_hosted:
             return Backend(self.settings.provider)
-        if toolchain() is None:
+        if toolchain(self.settings.model) is None:
             return Backend("", declined="onnx or onnxruntime is not installed")
         header = known_header(self.onnx_directory, self.fingerprint)
         if header is None:
+            before: OnnxHeader | None = None
+            with suppress(EncoderError):
+                before = read_header(self.onnx_directory)
             sample = texts[:: max(len(texts) // AGREEMENT_SAMPLE, 1)][:AGREEMENT_SAMPLE]
-            header = export_onnx(self.sentence, self.onnx_directory, sample)
+            header = self._export(sample)
+            if before is not None and before.tag not in ("", header.tag):
+                header = self._compare_kept(before, header, sample)
         return Backend(header.tag, header.min_cosine, header.declined)
+
+    def _export(self, sample: Sequence[str]) -> OnnxHeader:
+        if self.settings.model == DEFAULT_MODEL:
+            return export_default(self.onnx_directory)
+        return export_onnx(self.sentence, self.onnx_directory, sample)
+
+    def _compare_kept(
+        self, before: OnnxHeader, header: OnnxHeader, sample: Sequence[str]
+    ) -> OnnxHeader:
+        """Keep an older export's vectors in use where a new one computes the same on a sample."""
+        keys = list(map(text_key, sample))
+        known = self._content(vector_kind(self.fingerprint, before.tag)).get(keys)
+        texts = [text for key, text in zip(keys, sample, strict=True) if key in known]
+        if header.declined or not texts:
+            return header
+        kept = np.array([known[text_key(text)] for text in texts], np.float32)
+        made = OnnxEncoder.open(self.onnx_directory).encode_documents(texts)
+        least = float(np.einsum("ij,ij->i", kept, made, dtype=np.float64).min())
+        was, now = (h.toolchain.get("onnxruntime", "?") for h in (before, header))
+        found = f"kept vectors (onnxruntime {was}) and new ones ({now}) have cosine {least:.7f}"
+        if not least >= KEPT_COSINE:
+            self._say(f"{found} or more on {len(texts)} texts: every memory is embedded again")
+            return header
+        self._say(f"{found} or more on {len(texts)} texts: the kept ones stay")
+        header = replace(header, same_as=before.tag)
+        write_header(self.onnx_directory, header)
+        return header
+
+    def export_query_encoder(
+        self, backend: Backend, directory: Path, texts: Sequence[str]
+    ) -> float:
+        """Export the model for the read side; return its least cosine with the bulk encoder's."""
+        if self.settings.model == DEFAULT_MODEL and backend.tag:
+            bulk = OnnxEncoder.open(self.onnx_directory)
+            return checkpoint.export_lean(bulk, default_checkpoint, directory, texts)
+        return export_lean(self.sentence, directory, texts)
 
     def vectors(self, backend: Backend) -> ContentStore:
         """Open the document vectors that an implementation made."""

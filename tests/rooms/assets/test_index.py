@@ -23,7 +23,7 @@ from noctuary.core.types import register_hook
 from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.embed.hosted import BudgetError, ProviderDownError, read_description
 from noctuary.embed.multilingual import MULTILINGUAL_MODEL
-from noctuary.embed.sentence import DEFAULT_MODEL
+from noctuary.embed.onnx import DEFAULT_MODEL
 from noctuary.evaluate.note import write_note
 from noctuary.recall.inputs import encode_query
 from noctuary.recall.profile import RetrievalProfile

@@ -30,7 +30,7 @@ from noctuary.context.prompt import (
 )
 from noctuary.context.render import Line, render_block
 from noctuary.core.errors import SessionFileError
-from noctuary.embed.lean import WordPiece
+from noctuary.embed.wordpiece import WordPiece
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.sources.injected import cut_blocks
 from tests.support.contexts import is_split

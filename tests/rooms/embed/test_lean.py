@@ -23,7 +23,6 @@ from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.embed.lean import (
     ALIGNMENT_BYTES,
     HEADER_FILE,
-    MAX_WORD_CHARS,
     MIN_COSINE,
     WARM_AFTER_QUERIES,
     Architecture,
@@ -32,17 +31,16 @@ from noctuary.embed.lean import (
     LayerWeights,
     LeanEncoder,
     WarmEncoder,
-    WordPiece,
     attention,
     header_text,
     layer_norm,
     read_header,
-    split_words,
     tensor_shapes,
     tensor_table,
 )
 from noctuary.embed.onnx import MODEL_FILE, OnnxEncoder, onnx_directory
 from noctuary.embed.sentence import export_lean, export_onnx, open_sentence_encoder
+from noctuary.embed.wordpiece import MAX_WORD_CHARS, WordPiece, split_words
 from tests.rooms.embed.conftest import TinyModel, write_tiny_model
 
 ARCH = Architecture(2, 4, 32, 64, 100, 16, 1e-12)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from noctuary.core.settings import EncoderSettings, Settings
 from noctuary.core.store import StorePaths
 from noctuary.embed import documents as choosing
 from noctuary.embed.documents import LIBRARY, Backend, sample_texts, text_key
-from noctuary.embed.onnx import HEADER_FILE, MODEL_FILE, OnnxEncoder
+from noctuary.embed.onnx import HEADER_FILE, MODEL_FILE, OnnxEncoder, read_header, write_header
 from noctuary.sources.corpus import iter_batches
 from noctuary.work.content import ContentStore, Filled
 from noctuary.work.shards import Shard, write_table
@@ -164,7 +165,7 @@ def test_without_onnx_the_library_keeps_its_vectors_the_same_way(
     night: Night, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill_all(night, tonights_backend(night))
-    monkeypatch.setattr(choosing, "toolchain", lambda: None)
+    monkeypatch.setattr(choosing, "toolchain", lambda model: None)
     result = embed_memories(night)
     assert (result.notes["texts_embedded"], result.notes["texts_reused"]) == (4, 0)
     assert chosen_backend(night).tag == ""
@@ -249,3 +250,30 @@ def test_a_later_stage_refuses_to_mix_faces(tiny_model: TinyModel, tmp_path: Pat
     night = _night(tmp_path / "store", tiny_model("model"))
     with pytest.raises(EncoderError, match="embeds again"):
         _embed(night, Backend("onnx-of-another-runtime"))
+
+
+@pytest.mark.parametrize(("change", "stays"), [(1e-7, True), (0.02, False)])
+def test_vectors_of_another_runtime_stay_where_new_ones_agree(
+    tiny_model: TinyModel, tmp_path: Path, change: float, stays: bool
+) -> None:
+    """As after an update: the store's vectors were made by a version that rounds otherwise."""
+    said: list[str] = []
+    night = _night(tmp_path / "store", tiny_model("model"))
+    encoder = night.encoder
+    encoder._say = said.append  # pyright: ignore[reportPrivateUsage]
+    backend = encoder.choose_backend(LINES)
+    _, vectors = _embed(night, backend)
+    moved = vectors + np.float32(change) * np.roll(vectors, 1, axis=1)
+    moved /= np.linalg.norm(moved, axis=1, keepdims=True)
+    header = read_header(_export(night))
+    older = {**header.toolchain, "onnxruntime": "1.20.0"}
+    write_header(_export(night), replace(header, toolchain=older))
+    before = read_header(_export(night)).tag
+    values = pa.FixedSizeListArray.from_arrays(pa.array(moved.ravel()), moved.shape[1])
+    encoder.vectors(Backend(before)).replace([text_key(text) for text in LINES], values)
+    found = encoder.choose_backend(LINES)
+    assert (found.tag == before) is stays
+    assert "onnxruntime 1.20.0" in said[-1]
+    assert ("the kept ones stay" if stays else "every memory is embedded again") in said[-1]
+    assert encoder.choose_backend(LINES).tag == found.tag
+    assert len(said) == 1, "and is decided once"

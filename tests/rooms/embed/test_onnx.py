@@ -16,7 +16,8 @@ from safetensors.numpy import save_file
 
 from noctuary.core.errors import EncoderError
 from noctuary.core.files import hash_file
-from noctuary.embed.lean import LeanEncoder
+from noctuary.embed.checkpoint import PROBE_TEXTS, measure_agreement
+from noctuary.embed.lean import MIN_COSINE, LeanEncoder
 from noctuary.embed.onnx import (
     BATCH_SIZE,
     CHARS_PER_TOKEN,
@@ -33,13 +34,10 @@ from noctuary.embed.onnx import (
     toolchain,
 )
 from noctuary.embed.sentence import (
-    MIN_COSINE,
-    PROBE_TEXTS,
     SentenceEncoder,
     export_lean,
     export_onnx,
     fill_batch,
-    measure_agreement,
     open_sentence_encoder,
     plan_batches,
 )
@@ -76,7 +74,7 @@ def test_the_default_model_is_accepted_and_stamped(
 ) -> None:
     header = read_header(exported)
     assert (header.fingerprint, header.declined) == (minilm.fingerprint, "")
-    assert header.toolchain == toolchain()
+    assert header.toolchain == toolchain(minilm.fingerprint.model)
     assert header.min_cosine >= 0.9999
     assert header.sampled_texts == 16
     assert header.files[MODEL_FILE] == hash_file(exported / MODEL_FILE)
@@ -227,7 +225,7 @@ def test_a_damaged_or_missing_file_is_refused(
         assert known_header(tmp_path, minilm.fingerprint) is None
 
 
-@pytest.mark.parametrize("part", ["_session", "_cutting"])
+@pytest.mark.parametrize("part", ["_session", "_tokenizer"])
 def test_what_fails_inside_the_libraries_is_an_encoder_error_that_quotes_no_text(
     exported: Path, part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

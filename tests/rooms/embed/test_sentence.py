@@ -14,15 +14,13 @@ from safetensors.numpy import load_file, save_file
 
 from noctuary.core.errors import EncoderError
 from noctuary.core.files import hash_file
-from noctuary.embed import sentence as export
-from noctuary.embed import sentence as locate
+from noctuary.embed import checkpoint as export
+from noctuary.embed import onnx as locate
+from noctuary.embed.checkpoint import DEFAULT_WEIGHTS_SHA256, PROBE_TEXTS
 from noctuary.embed.fingerprint import EncoderUnsupportedError
 from noctuary.embed.lean import HEADER_FILE, VOCAB_FILE, WEIGHTS_FILE, LeanEncoder
-from noctuary.embed.onnx import MAX_HEAD_CHARS
+from noctuary.embed.onnx import DEFAULT_MODEL, MAX_HEAD_CHARS
 from noctuary.embed.sentence import (
-    DEFAULT_MODEL,
-    DEFAULT_WEIGHTS_SHA256,
-    PROBE_TEXTS,
     SentenceEncoder,
     export_lean,
     locate_model,
@@ -182,7 +180,9 @@ def test_other_weights_under_the_default_name_are_refused(
     tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = tiny_model("impostor")
-    (tmp_path / "impostor_package.py").write_text(f"MODEL_DIR = {str(directory)!r}\n")
+    (tmp_path / "impostor_package").mkdir()
+    (tmp_path / "impostor_package" / "__init__.py").touch()
+    (tmp_path / "impostor_package" / "model").symlink_to(directory)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(locate, "DEFAULT_PACKAGE", "impostor_package")
     with pytest.raises(EncoderError, match="expected 53aa5117"):
@@ -191,7 +191,7 @@ def test_other_weights_under_the_default_name_are_refused(
 
 def test_missing_default_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locate, "DEFAULT_PACKAGE", "absent_model_package")
-    with pytest.raises(EncoderError, match=r"Install noctuary\[pipelines\]"):
+    with pytest.raises(EncoderError, match="`noctuary nightly` fetches it"):
         open_sentence_encoder()
 
 

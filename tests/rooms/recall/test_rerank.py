@@ -231,7 +231,7 @@ def test_a_model_that_is_not_there_is_a_warning_with_a_remedy(
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     found = warned(Reranker("any").score("river", ["stone"], AMPLE_MS))
     assert found.code == "reranker_unavailable"
-    assert "noctuary[pipelines]" in found.message
+    assert "noctuary[models]" in found.message
 
 
 def test_what_gives_no_number_for_each_text_is_refused(model: Path, tmp_path: Path) -> None:
