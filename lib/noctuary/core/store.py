@@ -204,9 +204,11 @@ def require_moved(home: Path, environ: Mapping[str, str] | None = None) -> None:
     """Fail where this checkout still holds stores or settings that belong into the user's home."""
     left = [*_OLD_HOME.glob("*/work"), *_OLD_HOME.glob("noctuary.toml")]
     if left and home == _user_home(os.environ if environ is None else environ):
+        # The checkout's own data/sample stays where it is.
+        moved = " ".join(str(p) for p in sorted(_OLD_HOME.iterdir()) if p.name != "sample")
         raise StoreError(
             f"stores of this checkout lie in {_OLD_HOME}, and noctuary's home is {home} now: move "
-            f"them with `mkdir -p {home} && mv {_OLD_HOME}/* {home}`, or leave them there and set "
+            f"them with `mkdir -p {home} && mv {moved} {home}`, or leave them there and set "
             f"NOCTUARY_HOME={_OLD_HOME}"
         )
 
