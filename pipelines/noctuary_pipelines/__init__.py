@@ -5,12 +5,17 @@ No asset bodies, no computing. `NightlyStore` is what a Dagster project of other
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from noctuary_pipelines.component import NightlyStore
 
 __all__ = ["NightlyStore"]
+
+_HERE = Path(__file__).resolve().parent
+TOP = _HERE if (_HERE / "workspace.yaml").is_file() else _HERE.parents[1]
+"""Contains `data/` and `workspace.yaml`: the top of a checkout; in a wheel, this package."""
 
 
 def __getattr__(name: str) -> Any:

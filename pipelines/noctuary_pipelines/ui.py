@@ -6,14 +6,14 @@ import os
 import signal
 import socket
 import sys
-from pathlib import Path
 
 import click
 
 from noctuary.core.errors import NoctuaryError
+from noctuary_pipelines import TOP
 from noctuary_pipelines.site import export_environment, prepare_instance, resolve_site
 
-WORKSPACE = Path(__file__).with_name("workspace.yaml")
+WORKSPACE = TOP / "workspace.yaml"
 """The one code location, `noctuary`: what Dagster keeps of the schedule goes by that name."""
 
 _HOST = "127.0.0.1"

@@ -132,12 +132,18 @@ def start_night(source: Path, store: Path) -> subprocess.Popen[str]:
     return start(night_words(source, store, "--json"), _home_of(store))
 
 
-def start(words: Sequence[str], home: Path) -> subprocess.Popen[str]:
+def start(
+    words: Sequence[str],
+    home: Path,
+    *,
+    extra: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> subprocess.Popen[str]:
     """Start a command in a session of its own, so that `kill` reaches what it starts."""
     return subprocess.Popen(
         words,
-        env=environment(home),
-        cwd=home,
+        env=environment(home, extra),
+        cwd=cwd or home,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="utf-8",

@@ -83,7 +83,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _build(directory: Path) -> None:
     checkout = directory / "checkout"
     skip = shutil.ignore_patterns("__pycache__", "memory.db*")
-    for name in ("bench", "pipelines", "assets", "lib", "docs/benchmarks"):
+    for name in ("bench", "pipelines", "assets", "lib", "data/sample", "docs/benchmarks"):
         shutil.copytree(ROOT / name, checkout / name, ignore=skip)
     write_tiny_model(directory / "tiny")
     rows, again = as_rows(records(MEMORIES)), list[dict[str, str]]()

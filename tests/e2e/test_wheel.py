@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -88,20 +89,47 @@ def _plain_libraries(directory: Path) -> Path:
 
 def test_the_wheel_holds_every_file_of_the_packages(wheel: Path) -> None:
     packed = {n for n in zipfile.ZipFile(wheel).namelist() if n.split("/")[0] in TOP_LEVEL}
-    listing = subprocess.run(
-        ["git", "ls-files", *map(str, TOP_LEVEL.values())],
-        cwd=ROOT, capture_output=True, encoding="utf-8", check=True,
-    ).stdout  # fmt: skip
-    assert packed == {line.partition("/")[2] for line in listing.splitlines()}
+    shipped = _tracked("data", "workspace.yaml")
+    assert "data/sample/texts/garden.jsonl" in shipped
+    assert packed == {
+        *(name.partition("/")[2] for name in _tracked(*map(str, TOP_LEVEL.values()))),
+        *(f"noctuary_pipelines/{name}" for name in shipped),
+    }
     assert {"noctuary/py.typed", "noctuary/evaluate/style.css"} <= packed
-    assert "noctuary_pipelines/sample/texts/garden.jsonl" in packed
+
+
+def test_a_source_distribution_and_the_files_of_the_image_make_the_same_wheel(
+    wheel: Path, tmp_path: Path
+) -> None:
+    packed = zipfile.ZipFile(wheel).namelist()
+    hatchling = [sys.executable, "-m", "hatchling", "build", "-d", str(tmp_path)]
+    _check([*hatchling, "-t", "sdist"], cwd=ROOT)
+    (source,) = tmp_path.glob("*.tar.gz")
+    shutil.unpack_archive(source, tmp_path, filter="data")
+    image = tmp_path / "image"
+    for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines():
+        for name in _tracked(line[1:]) if line.startswith("!") else ():
+            (image / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, image / name)
+    for root in (source.with_name(source.name.removesuffix(".tar.gz")), image):
+        out = root.with_name(f"{root.name}-wheel")
+        _check([*hatchling[:-1], str(out), "-t", "wheel"], cwd=root)
+        (built,) = out.glob("*.whl")
+        assert sorted(zipfile.ZipFile(built).namelist()) == sorted(packed), root.name
+
+
+def _tracked(*paths: str) -> list[str]:
+    listing = subprocess.run(
+        ["git", "ls-files", *paths], cwd=ROOT, capture_output=True, encoding="utf-8", check=True,
+    )  # fmt: skip
+    return listing.stdout.splitlines()
 
 
 def test_a_night_runs_without_a_checkout_and_the_read_side_alone_recalls(
     wheel: Path, user: Path, tmp_path: Path
 ) -> None:
     noctuary = install(wheel, Path(sysconfig.get_path("purelib")), tmp_path / "whole")
-    where = "import noctuary_pipelines.sample as s, noctuary as n; print(n.__file__, s.HERE)"
+    where = "import noctuary_pipelines as p, noctuary as n; print(n.__file__, p.TOP)"
     found = run(noctuary.with_name("python"), "-c", where, user=user)
     assert all(path.startswith(str(tmp_path)) for path in found.out.split()), found.says
     night = run(noctuary, "nightly", "--json", user=user)

@@ -93,7 +93,7 @@ class Ui:
 
 def start_ui(bench: Bench, *options: str) -> tuple[subprocess.Popen[str], Ui]:
     """Start `noctuary ui`; end it with `kill`."""
-    port = _free_port()
+    port = free_port()
     words = [
         "-m",
         "noctuary.cli.entry",
@@ -143,7 +143,7 @@ def require_picture(path: Path) -> None:
     assert len(data) > SMALLEST_PICTURE_BYTES
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         return server.getsockname()[1]

@@ -5,9 +5,6 @@ That its metadata holds no memory text is tested in tests/e2e/test_nothing_leaks
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -19,7 +16,6 @@ from dagster._core.definitions.freshness import CronFreshnessPolicy
 from noctuary.core.settings import ScheduleSettings
 from noctuary_pipelines.definitions import build_definitions
 from noctuary_pipelines.schedules import local_timezone, nightly_freshness, nightly_schedule
-from noctuary_pipelines.ui import WORKSPACE
 from tests.pipelines.lineage import describe_lineage
 
 LINEAGE = Path(__file__).with_name("lineage.txt")
@@ -121,24 +117,3 @@ def test_a_bad_setting_is_said_on_loading(home: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("NOCTUARY_SCHEDULE_CRON", "at night")
     with pytest.raises(ValueError, match=r"schedule\.cron needs five fields"):
         build_definitions()
-
-
-def test_the_workspace_loads_from_any_directory(home: Path, tmp_path: Path) -> None:
-    elsewhere, dagster = tmp_path / "elsewhere", tmp_path / "dagster"
-    elsewhere.mkdir()
-    dagster.mkdir()
-    (dagster / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
-    words = ["definitions", "validate", "-w", str(WORKSPACE)]
-    done = subprocess.run(
-        [sys.executable, "-m", "dagster", *words],
-        cwd=elsewhere,
-        env={**os.environ, "DAGSTER_HOME": str(dagster)},
-        capture_output=True,
-        encoding="utf-8",
-        timeout=240,
-        check=False,
-    )
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
-    assert "Validation successful for code location noctuary" in said
-    assert list(elsewhere.iterdir()) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import closing
@@ -236,3 +237,26 @@ def test_a_sample_is_placed_once_and_whole(tmp_path: Path) -> None:
     placed.unlink()
     with closing(sqlite3.connect(sample.place_sample(placed.parent))) as db:
         assert db.execute("SELECT COUNT(*) FROM memories").fetchone() == (len(sample.load_rows()),)
+
+
+def test_a_home_in_the_data_of_the_checkout_keeps_the_labels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = tmp_path / "data" / "sample" / "queries.jsonl"
+    labels.parent.mkdir(parents=True)
+    labels.write_text("one\n")
+    monkeypatch.setattr(sample, "QUERIES", labels)
+    assert sample.place_sample(labels.parent).is_file()
+    assert labels.read_text() == "one\n"
+
+
+def test_git_keeps_the_sample_and_no_store() -> None:
+    stores = ["data/a-memory-1f0c/CURRENT", "data/noctuary.toml", "data/sample/memory.db-wal"]
+    kept = ["data/sample/README.md", "data/sample/texts/new.jsonl"]
+    done = subprocess.run(
+        ["git", "check-ignore", "--no-index", *stores, *kept],
+        cwd=sample.TOP, capture_output=True, encoding="utf-8", check=False,
+    )  # fmt: skip
+    if done.returncode == 128:
+        pytest.skip("not a git checkout")
+    assert done.stdout.split() == stores

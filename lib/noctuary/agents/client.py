@@ -374,9 +374,9 @@ AGENTS = ("claude", "codex")
 PROMPT = "UserPromptSubmit"
 SESSION_START = "SessionStart"
 TELLING = frozenset({PROMPT, SESSION_START})
-"""Events whose answer may hold context for the model and a message for the user. All others are
-answered with nothing: what PreCompact prints may become instructions of the compaction, and nobody
-reads what SessionEnd prints."""
+"""Events whose answer may hold context for the model and a message for the user. All others get an
+empty answer: output of PreCompact may become instructions of the compaction, and output of
+SessionEnd is not read."""
 
 LIFETIME_S = 3.0
 """After this long the process ends, whatever it is doing: longer than the cold answer's deadline

@@ -263,8 +263,8 @@ def _inject_new(
     found = worth(result)
     kept = distinct(found, is_known=is_known)
     if len(kept) < len(found) and process.has_time():
-        # Some say the same: what ranks behind them moves up. This is no other question of the
-        # user: what it finds is not counted as used.
+        # Some are repeats, so lower ranks move up. This is no further question of the
+        # user, so its results do not count as used.
         wider = process.recall(query, k=MAX_CANDIDATES, **asked, dry_run=True)
         more = [] if isinstance(wider, Failure) else worth(wider)
         ids = {memory.get("id") for memory in found}

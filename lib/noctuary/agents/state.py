@@ -208,8 +208,8 @@ def note_call(
     is_cut: bool = False,
 ) -> bool:
     """Count one call; return whether to tell the user of an outage now."""
-    # Once per outage and code, where an event's answer can hold a message (`may_tell`); never where
-    # the file cannot be written, so that nobody is told twice.
+    # Once per outage and code, if an event's answer can hold a message (`may_tell`); never if
+    # the file cannot be written, so that the user sees it only once.
     lock = _lock(path.with_suffix(".lock"))
     if lock is None:
         return False

@@ -1,1 +1,1 @@
-"""Compaction: clusters, summaries, the gate, and the archive of what they replace."""
+"""Compaction: clusters, summaries, the gate, and the archive of replaced memories."""

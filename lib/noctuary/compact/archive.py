@@ -56,7 +56,7 @@ class Entry(NamedTuple):
     content_hash: str
     successor_id: str  # the memory that replaces it
     successor_hash: str
-    summary_id: str | None  # of its group, or None where the successor stands alone
+    summary_id: str | None  # of its group, or None if only the successor replaces it
 
 
 class Application(NamedTuple):
@@ -67,7 +67,7 @@ class Application(NamedTuple):
     undone_at_us: int | None  # exclusive; None: it still holds
 
     def holds_at(self, moment_us: int | None) -> bool:
-        """Return whether the plan holds at a moment; None: now, whatever the clock says."""
+        """Return whether the plan holds at a moment; None: now, regardless of the clock."""
         ends = self.undone_at_us
         if moment_us is None:
             return ends is None
@@ -93,7 +93,7 @@ class ArchiveReader(ReplacedFile):
         return frozenset(a.plan_id for a in self.applications if a.holds_at(moment_us))
 
     def entries_of(self, plan_id: str) -> tuple[Entry, ...]:
-        """Return what a plan archives, sorted by memory id; empty for an unknown plan."""
+        """Return the entries of a plan, sorted by memory id; empty for an unknown plan."""
         return self._entries.get(plan_id, ())
 
     def entries_at(self, moment_us: int | None) -> Mapping[str, str]:
@@ -119,7 +119,7 @@ class ArchiveReader(ReplacedFile):
         }
 
     def list_plans(self) -> list[dict[str, Any]]:
-        """Return every plan by first application: when it held, and what it archives, as JSON."""
+        """Return every plan as JSON, by first application: when it held, and its entries."""
         held: dict[str, list[Application]] = {}
         for application in sorted(self.applications, key=lambda a: a.applied_at_us):
             held.setdefault(application.plan_id, []).append(application)

@@ -58,13 +58,13 @@ def apply_in_store(
     now_us: int,
     progress: Progress = SILENT,
 ) -> Applied:
-    """Make the store's plan again under its lock, and carry it out if it is the one asked for.
+    """Compute the store's plan again under its lock, and apply it if it is the requested one.
 
-    One that comes out with another id than the one that was looked at (None: whatever comes out)
-    has lost its reason somewhere, and nothing of it is carried out. Moments of the ledger never go
-    back: a clock that was set back counts on from the last one. PlanRefusedError if another plan
-    came out or a memory of it was recalled since the night, StoreLockedError while a night or
-    another command is at work, StoreError if a file of the store is missing or damaged.
+    If its id differs from the requested one (None accepts any), its reasons changed and nothing
+    is applied. Moments of the ledger never go back: if the clock was set back, they count on from
+    the last one. Raises PlanRefusedError for another plan or if one of its memories was recalled
+    since the night, StoreLockedError while a night or another command runs, StoreError if a file of
+    the store is missing or damaged.
     """
     with _writing(paths) as reader:
         if plan_id is not None and plan_id in reader.applied_plans_at(None):
@@ -94,10 +94,10 @@ def apply_in_store(
 
 
 def undo_in_store(paths: StorePaths, plan_id: str, *, now_us: int) -> int:
-    """End a plan and return from when: what it archived is found again, its entries stay.
+    """End a plan and return from when: its memories are found again, its entries stay.
 
-    PlanRefusedError if it is not in force, StoreLockedError while another command or a night is at
-    work, StoreError if the ledger is damaged.
+    Raises PlanRefusedError if it is not in force, StoreLockedError while another command or a night
+    runs, StoreError if the ledger is damaged.
     """
     with _writing(paths) as reader:
         at_us = _next_moment(reader, now_us)
@@ -230,7 +230,7 @@ def purge_texts(path: Path, content_hashes: ContentHashes) -> int:
 
 
 # The summaries of archived groups, as the night packs them into a snapshot. The text
-# stands alone in its column, because it alone has to be forgotten when a source turns sensitive.
+# has its own column, because it alone must be forgotten when a source turns sensitive.
 
 
 class AppliedSummary(NamedTuple):

@@ -1,4 +1,4 @@
-"""The plan of adaptive compaction: which memories would be archived, why, and what replaces them.
+"""The plan of adaptive compaction: memories to archive, the reasons, and their replacements.
 
 Making a plan writes nothing. A plan is a function of the snapshot, the counts of use, the rules and
 the archive. Idle days are counted to the moment of the night's count and not to the
@@ -66,7 +66,7 @@ class ArchiveRules:
     group_size: int = 20  # target members of a group, >= 1
     density: float = 0.0  # share of a group that its summary keeps; 0 for the summarizer's own
     preserve_threshold: float = 0.65  # least alignment of a summary
-    max_scan_depth: int = 0  # superseded memories looked at in all, 0 for every one
+    max_scan_depth: int = 0  # superseded memories examined in all, 0 for every one
 
 
 def archive_rules(flags: Mapping[str, Any], compaction: CompactionSettings) -> ArchiveRules:
@@ -129,16 +129,16 @@ class Candidate:
         }
 
 
-# Finding candidates: every superseded memory is looked at, batch by batch. The RFC scans every
-# memory and then asks which are superseded; here the cost follows what was replaced.
+# Finding candidates: every superseded memory is examined, batch by batch. The RFC scans every
+# memory and then asks which are superseded; here the cost follows the number of replacements.
 
 # Least grade (`noctuary.graph.successors`) of a successor that was stated ("supersedes #12", "X is
-# now Y", a newer value), and of one that only looks alike: of 20 near duplicates that were looked
-# at, 4 were lookalikes (decision 0036), and what is archived is hidden unasked.
+# now Y", a newer value), and of one that is only similar: of 20 near duplicates that were
+# inspected, 4 were lookalikes (decision 0036), and archived memories are hidden by default.
 LEAST_CONFIDENCE = 1
 LEAST_CONFIDENCE_OF_NEAR_DUPLICATES = 2
 
-PINNED_TAG = "pinned"  # what authors tag with this is never archived
+PINNED_TAG = "pinned"  # memories with this tag are never archived
 
 _SUPERSEDED = f"""
 SELECT o.position, o.memory_id, o.content_hash, o.created_at_us, o.user, o.wing,
@@ -255,7 +255,7 @@ def _scored(
     recent, _, last_us = counts_of([row["memory_id"] for row in rows])
     created = np.array([row["created_at_us"] for row in rows], dtype=np.int64)
     score = ltp_score(ltp_multiplier(recent))
-    # A moment without a date gives 0 days: what has no date is not known to be old.
+    # A moment without a date gives 0 days: undated memories are not known to be old.
     idle = idle_days(last_accessed(last_us, created), as_of_us)
     compared = decayed(score, idle, rules.decay_lambda)
     for i, row in enumerate(rows):
@@ -300,9 +300,9 @@ def _outside_tails(
 # Groups of candidates and the summary that would replace each.
 #
 # Candidates of one user, one wing and one chain of successors are a group: versions of one fact. A
-# group of more than `group_size` is cut into even parts, oldest first. One member stands behind its
-# successor and needs no summary. Of several an extractive summary is made and judged like any
-# other; where it is declined, nothing of the group is archived.
+# group of more than `group_size` is cut into even parts, oldest first. A single member is replaced
+# by its successor and needs no summary. For several, an extractive summary is made and judged like
+# any other; if it is declined, no member of the group is archived.
 
 STRATEGY = "supersession"  # `Cluster.strategy` of a group: part of its id
 GROUPS_AT_ONCE = 256  # summarised in one batch
@@ -322,7 +322,7 @@ class Encoding(NamedTuple):
 class Group:
     """Candidates that would be archived together or not at all."""
 
-    group_id: str  # of the members and what they say: the same on every night until one changes
+    group_id: str  # of the members and their contents: the same every night until one changes
     head_id: str
     members: tuple[Candidate, ...]  # chronological
     summary: Summary | None  # None for a single member and for a declined group
@@ -412,7 +412,7 @@ NOT_COUNTED = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What would be archived."""
+    """Memories to archive."""
 
     snapshot_id: str
     as_of_us: int  # the moment that idle days are counted to
@@ -422,7 +422,7 @@ class Plan:
     scan: Scan = field(default_factory=Scan)
     consolidation_ms: float = 0.0
     total_ms: float = 0.0
-    warning: str | None = None  # what the plan could not know
+    warning: str | None = None  # missing inputs of the plan
 
     @property
     def plan_id(self) -> str:
@@ -435,7 +435,7 @@ class Plan:
 
     @property
     def archived(self) -> tuple[tuple[Group, Candidate], ...]:
-        """Return what would be archived, each with its group."""
+        """Return the memories to archive, each with its group."""
         return tuple((g, c) for g in self.groups if g.is_archived for c in g.members)
 
     @property
@@ -501,7 +501,7 @@ class Plan:
 def plan_store(paths: StorePaths, rules: ArchiveRules, progress: Progress = SILENT) -> Plan:
     """Return the plan of a store's serving snapshot; writes nothing, needs no work directory.
 
-    Without readable counts of use the plan is empty and says so. SnapshotMissingError if nothing
+    Without readable use counts the plan is empty, with a warning. SnapshotMissingError if nothing
     was published yet, SnapshotCorruptError if the serving snapshot is damaged.
     """
     snapshot_id = read_pointer(paths).snapshot_id

@@ -48,7 +48,7 @@ JAPANESE_NEGATIONS = ("ない", "ません", "なかった", "なく")  # ending
 
 # Numbers as a text writes them, in digits or words, reduced to their values.
 
-_MASK = "|"  # stands where something was read already: no letter, digit or mark of a number
+_MASK = "|"  # replaces text already read: no letter, digit or mark of a number
 MAX_DIGITS = 30  # longer runs of digits are read as text
 
 _SMALL = {**_UNITS, **_TENS, **_ORDINALS}
@@ -148,7 +148,7 @@ def _below_hundred(left: deque[str]) -> int | None:
 
 
 def find_numerals(text: str) -> list[Numeral]:
-    """Return the numbers in digits, left to right, of what `plain_digits` and `spell_out` made."""
+    """Return the numbers in digits, left to right, in a text of `plain_digits` and `spell_out`."""
     found = [
         Numeral(*match.span(), frozenset(map(_canonical, _readings(match))))
         for match in _NUMERAL.finditer(text)
@@ -161,7 +161,7 @@ def find_numerals(text: str) -> list[Numeral]:
 
 
 def loose_numbers(text: str) -> set[str]:
-    """Return what else in a source may mean a number: parts, vague, foreign and CJK words."""
+    """Return other possible numbers in a source: parts, vague, foreign and CJK words."""
     found = {_canonical(Decimal(run)) for run in re.findall(rf"\d{{1,{MAX_DIGITS}}}", text)}
     for word in _LETTERS.findall(text.casefold()):
         found.update(_VAGUE_NUMBERS.get(word, ()))
@@ -206,7 +206,7 @@ def _cjk_value(run: str) -> int:
     return total + current
 
 
-# Dates, days of the week and times of day in a text, reduced to what they say.
+# Dates, days of the week and times of day in a text, in a comparable form.
 
 _MONTH = f"sept|{'|'.join(f'{name}|{name[:3]}' for name in MONTHS)}"
 _NAMED = re.compile(
@@ -250,7 +250,7 @@ class Date(NamedTuple):
     weekday: int | None = None  # 1 for Monday to 7; never with the other three
 
     def covers(self, other: Date) -> bool:
-        """Return whether this date says everything that the other one says."""
+        """Return whether this date has every part that the other one has, with equal values."""
         return all(theirs in (None, ours) for ours, theirs in zip(self, other, strict=True))
 
     def __str__(self) -> str:
@@ -266,7 +266,7 @@ class Moment(NamedTuple):
 
     start: int
     end: int
-    dates: tuple[Date, ...] = ()  # what it may mean as a date: 5/12 is two; () for a time
+    dates: tuple[Date, ...] = ()  # possible dates: 5/12 has two; () for a time
     minutes: tuple[int, ...] = ()  # of the day: "3 o'clock" is two; () for a date
 
 
@@ -364,7 +364,7 @@ def _time(match: re.Match[str], minute: int, half: str) -> Iterator[Moment]:
     yield Moment(match.start(), end, minutes=tuple(sorted(minutes)))
 
 
-# What numbers count: "3 black cats" counts cats and black things.
+# Nouns that numbers count: "3 black cats" counts cats and black things.
 
 WORDS_BEHIND = 2  # content words behind a number that it may count; more reach the next thing
 WINDOW_CHARS = 80  # text behind a number in which they are looked for
@@ -418,7 +418,7 @@ def find_names(
 
     A word that opens a sentence is capitalised anyway. Alone it counts where a verb follows
     ("Zelda visited ..."), unless it is a word by which summaries open their sentences. Folded words
-    that are `known` are names wherever they stand; `tokens` are the text's words, if at hand.
+    are `known` are names anywhere; `tokens` are the text's words, if at hand.
     """
     tokens = words(text) if tokens is None else tokens
     found: list[Name] = []
@@ -456,7 +456,7 @@ def _opens_as_name(text: str, tokens: Sequence[Word], index: int) -> bool:
     return acts and text[word.end : following.start] == " "
 
 
-# Which clauses deny what they say.
+# Negated clauses.
 
 _CJK_IDLE = re.compile("|".join(map(re.escape, sorted(_WORDS["cjk_idle"]))))
 _CJK_NEGATION = re.compile(f"[{CJK_NEGATORS}]|{'|'.join(JAPANESE_NEGATIONS)}")
@@ -511,9 +511,9 @@ class Piece:
     speaker: frozenset[str]  # tokens of the speaker's name; empty without one
     is_question: bool  # ends with a question mark, or is a clause of one that does
     is_negated: bool
-    is_denying: bool  # holds a word that may deny without being a negator ("failed")
-    says_i: bool  # speaks of its speaker
-    says_other: bool  # holds a pronoun that may mean somebody else
+    is_denying: bool  # holds a word that can negate without being a negator ("failed")
+    says_i: bool  # refers to its speaker
+    says_other: bool  # holds a pronoun that may mean another person
 
 
 def sentences(text: str) -> list[Piece]:
@@ -548,8 +548,8 @@ def _pieces(text: str, cut: Callable[[str], list[str]]) -> list[Piece]:
     return found
 
 
-# What a text claims and what it supports: the two sides of the fact check. A text always supports
-# what it claims.
+# The claims of a text, and the claims that it supports: the two sides of the fact check. A text
+# always supports its own claims.
 
 # Words with a digit behind a letter: "B12", "3x5". "5kg" is a number of something.
 _MIXED = re.compile(r"(?<!\w)(?=[^\W_]{0,63}[^\W\d_]\d)[^\W_]{2,64}(?!\w)")
@@ -567,7 +567,7 @@ class Claim(NamedTuple):
 
 
 def read_claims(text: str) -> list[Claim]:
-    """Return what a text claims, in no particular order; repeats included."""
+    """Return the claims of a text, in no particular order; repeats included."""
     plain = plain_digits(text)
     spans = _identifier_spans(plain)
     surfaces = [plain[start:end].rstrip(_TRAILING) for start, end in spans]
@@ -581,7 +581,7 @@ def read_claims(text: str) -> list[Claim]:
 
 
 class Support:
-    """What some texts hold, read generously: any part of a number, any word in any case."""
+    """The contents of some texts, read generously: any part of a number, any word in any case."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._numbers: set[str] = set()
@@ -631,11 +631,11 @@ class Support:
         for moment in moments:
             self._dates.update(moment.dates)
             self._minutes.update(moment.minutes)
-            # "On the 12th", "since 2019", "at 3": parts that are said alone.
+            # "On the 12th", "since 2019", "at 3": parts that occur alone.
             for date in moment.dates:
                 self._numbers.update(str(part) for part in (date.day, date.year) if part)
             self._numbers.update(str(minute // 60) for minute in moment.minutes)
-        # A word may touch a date ("5月12日B7"): it stands alone only once the date is read.
+        # A word may touch a date ("5月12日B7"): it is separate only once the date is read.
         self._mixed.update(match.group().casefold() for match in _MIXED.finditer(rest))
         for numeral in find_numerals(rest):
             self._numbers.update(numeral.readings)
@@ -681,7 +681,7 @@ def _counted(text: str) -> Iterator[Claim]:
 
 
 def _identifier_spans(text: str) -> list[tuple[int, int]]:
-    """Return where identifiers stand that are no dates ("12.05.2024" looks like a version)."""
+    """Return where identifiers are that are no dates ("12.05.2024" looks like a version)."""
     found = find_identifiers(text)
     dates = find_dates(text) if found else ()
     return [

@@ -19,7 +19,7 @@ from noctuary.core.types import UNDATED_US
 from noctuary.sources.corpus import open_duckdb
 from noctuary.text.marks import CLOSING_CHARS, QUESTION_MARKS
 
-# Which turns of a session may be compacted: all but its recent tail and what cannot be judged.
+# Turns of a session that may be compacted: all but its recent tail and those with wrong dates.
 
 PROTECTED_TAIL_TURNS = 4  # the newest of each session stay raw; the reference's default
 MAX_BUNDLE_TURNS = 8  # most turns by which a tail is extended to the question of its first answer
@@ -57,7 +57,7 @@ class Eligibility(NamedTuple):
 
 
 def split_session(turns: Sequence[SessionTurn], *, protected_tail: int, now_us: int) -> Eligibility:
-    """Split the turns of a session and user, given chronologically, by what may be compacted.
+    """Split the turns of a session and user, in time order, into those to compact and the rest.
 
     Turns dated after now are set aside first: their clock is wrong, and they must not push the real
     newest turns out of the tail. Undated turns are the oldest.

@@ -155,7 +155,7 @@ NEAR_BEST = 0.15  # sources that cover so little less than the best one speak of
 
 
 class Aligned(NamedTuple):
-    """A source piece that speaks of what a summary piece speaks of."""
+    """A source piece on the subject of a summary piece."""
 
     piece: Piece
     turn: int  # index of its source text
@@ -189,7 +189,7 @@ class SourceIndex:
         return sorted(near, key=lambda aligned: (-aligned.coverage, aligned.turn))
 
 
-# Where a summary says of one thing what its sources say of another, or the opposite. Comparisons
+# Contradictions between a summary and its sources. Comparisons
 # are one-sided on purpose: a source that agrees, or a pronoun that might mean the name,
 # settles it in favour of the summary (docs/compaction.md).
 
@@ -207,14 +207,14 @@ class SourceSide:
             for readings, things in count_phrases(source, claims=False):
                 for thing in things:
                     self.counted[thing] |= readings
-        # The single words that name somebody in the sources, speakers included.
+        # The single words that name people in the sources, speakers included.
         named = {name.folded for source in sources for name in find_names(source)}
         speakers = filter(None, map(find_speaker, sources))
         named.update(word.folded for speaker in speakers for word in words(speaker))
         self.known = frozenset(name for name in named if " " not in name)
 
     def find_contradictions(self, written: str) -> Iterator[str]:
-        """Yield what a written part, no whole turn, contradicts, as "kind: what, sources: what"."""
+        """Yield contradictions in written text, as "kind: claim, sources: claim"."""
         for clause in clauses(written):
             yield from self._flipped(clause)
         for sentence in sentences(written):
@@ -245,7 +245,7 @@ class SourceSide:
                 yield f"{claim.kind}: {claim.surface}, sources: {', '.join(theirs.values())}"
 
     def _misplaced_names(self, sentence: Piece) -> Iterator[str]:
-        """A name stands where the sources speak of somebody else."""
+        """A name where the sources mention another person."""
         names = find_names(sentence.text, self.known)
         found = self._align_without(sentence, [name.surface for name in names])
         for name in names if found else ():
@@ -287,14 +287,14 @@ class SourceSide:
 _ENDS = ".!?…。！？"
 _WORD = re.compile(r"\S+")
 _BLANKS = re.compile(r"\s*")
-_SENTENCE_KEY_CHARS = 8  # sentences are looked up by at most so many first characters
-_KEY_CHARS = 12  # of a turn's start that are compared: enough to tell most apart
+_SENTENCE_KEY_CHARS = 8  # index key of sentences: at most so many first characters
+_KEY_CHARS = 12  # of a turn's start that are compared: enough to distinguish most
 
 
 class Parts(NamedTuple):
     """A summary cut into quotations and the rest."""
 
-    quoted: tuple[int, ...]  # indices of the sources that stand in it whole, ascending
+    quoted: tuple[int, ...]  # indices of the sources that it quotes whole, ascending
     written: tuple[str, ...]  # the other parts, in order
 
 
@@ -324,7 +324,7 @@ def find_verbatim(summary: str, sources: Sequence[str]) -> Parts:
 
 
 def _match(summary: str, place: int, turns: Sequence[tuple[int, str]]) -> tuple[int, int] | None:
-    """Return the longest turn that stands at a place, and where it ends."""
+    """Return the longest turn at a place, and where it ends."""
     found: tuple[int, int] | None = None
     for index, turn in turns:
         end = place + len(turn)
@@ -345,7 +345,7 @@ def is_made_of_sentences(summary: str, sources: Sequence[str]) -> bool:
     """Return whether a summary is only whole sentences of the sources, under their speakers.
 
     From its first character to its last: labels ("Ann: ") followed by sentences that this speaker
-    says somewhere, word for word. "Ann: " before a sentence of Bob's is no quotation.
+    has written, word for word. "Ann: " before a sentence of Bob's is no quotation.
     """
     # The sentences of each speaker by their first characters; None: without a speaker.
     said: dict[str | None, dict[str, list[str]]] = {None: {}}
@@ -376,7 +376,7 @@ def is_made_of_sentences(summary: str, sources: Sequence[str]) -> bool:
 
 
 def _sentence_ends(summary: str, place: int, by_start: dict[str, list[str]]) -> Iterator[int]:
-    """Yield where sentences end that stand at a place."""
+    """Yield the ends of sentences that begin at a place."""
     for length in range(1, _SENTENCE_KEY_CHARS + 1):
         for sentence in by_start.get(summary[place : place + length], ()):
             end = place + len(sentence)
@@ -391,8 +391,8 @@ class FactReport:
 
     kept: int  # distinct facts of the sources that the summary repeats
     total: int  # distinct facts of the sources
-    introduced: tuple[str, ...] = ()  # facts that no source holds, as "kind: what it says", sorted
-    contradicted: tuple[str, ...] = ()  # and otherwise, as "kind: what, sources: what"
+    introduced: tuple[str, ...] = ()  # facts that no source holds, as "kind: claim", sorted
+    contradicted: tuple[str, ...] = ()  # contradictions, as "kind: claim, sources: claim"
 
     @property
     def share(self) -> float:
@@ -401,7 +401,7 @@ class FactReport:
 
     @property
     def passed(self) -> bool:
-        """Say whether the text neither introduces nor contradicts anything."""
+        """Return whether the text neither introduces nor contradicts anything."""
         return not self.introduced and not self.contradicted
 
     @property
@@ -437,10 +437,10 @@ SHOWN_CHARS = 300  # of one fault: a clause may be as long as a turn
 
 
 def check_facts(summary: str, sources: Sequence[str]) -> FactReport:
-    """Return what a summary keeps, introduces and contradicts of its sources, turns with speakers.
+    """Return which facts of its sources a summary keeps, introduces and contradicts.
 
-    Whole turns that stand in it word for word, and a summary of nothing but whole sentences under
-    their speakers' names, are taken to claim nothing new.
+    Turns quoted word for word, and a summary of nothing but whole sentences under
+    their speakers' names, are assumed to claim nothing new.
     """
     claims = [read_claims(source) for source in sources]
     parts = find_verbatim(summary, sources)

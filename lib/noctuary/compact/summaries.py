@@ -95,7 +95,7 @@ Encode = Callable[[list[str]], Vectors]
 
 
 class SummarySettings(NamedTuple):
-    """What decides the text and the verdict of a summary."""
+    """Settings that affect the text and the verdict of a summary."""
 
     density: float = 0.0  # share that the configured summarizer keeps, in [0, 1]; 0 for its own
     threshold: float = TAU_PRESERVE  # least alignment of an accepted summary, in [-1, 1]
@@ -160,7 +160,7 @@ def _try(
 
 
 def _screen(request: Request, draft: Draft | Refusal, writer: Summarizer) -> Verdict:
-    """Reject what need not be judged."""
+    """Reject a draft without checking facts if possible."""
     if isinstance(draft, Refusal):
         return Verdict(writer.name, "", *draft)
     # Turns are joined: "the password?" and the answer to it may meet.
@@ -201,7 +201,7 @@ def recipe_digest(
     settings: SummarySettings = DEFAULT_SETTINGS,
     summarizer: Summarizer = EXTRACTIVE,
 ) -> str:
-    """Digest what decides a summary besides its turns: encoder, settings, summarizer, versions."""
+    """Digest the inputs of a summary besides its turns: encoder, settings, summarizer, versions."""
     versions, recipe = [RECIPE_VERSION, FACTS_VERSION], [summarizer.name, dict(summarizer.recipe)]
     fallback = dict(EXTRACTIVE.recipe)
     return hash_json([versions, fingerprint_digest, settings._asdict(), recipe, fallback])
@@ -449,7 +449,7 @@ def summarize_clusters(
     shards: Path,
     progress: Progress = SILENT,
 ) -> int:
-    """Write the table of all clusters' summaries; of clusters that are known no text is read.
+    """Write the table of all clusters' summaries; texts of known clusters are not read.
 
     The runner makes new ones by the ONNX export that made the members' vectors, with files below
     `shards`, removed at the end. Without an export (None), and where a result was lost, they are

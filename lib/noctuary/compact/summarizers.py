@@ -43,14 +43,14 @@ class Outcome(StrEnum):
     NOT_SMALLER = "not_smaller"  # it has as many tokens as its sources, or more
     GATE = "gate"  # it does not point where its sources point
     FACTS = "facts"  # it introduces or contradicts something
-    SECRET = "secret"  # it, or what would have been sent, reads like one; the text is not kept
+    SECRET = "secret"  # it, or its prompt, reads like a secret; the text is not kept
     UNUSABLE = "unusable"  # the model answered with garbage, half an answer or nothing
     TOO_LONG = "too_long"  # the sources do not fit into one request
     NAMED_USER = "named_user"  # the endpoint may not see turns of named users
     UNAVAILABLE = "unavailable"  # unreachable, timed out, HTTP 500, no such key
 
 
-TRIED_AGAIN = frozenset({Outcome.UNAVAILABLE})  # what another night may change by itself
+TRIED_AGAIN = frozenset({Outcome.UNAVAILABLE})  # may succeed on another night
 
 
 class Request(NamedTuple):
@@ -77,7 +77,7 @@ class Refusal(NamedTuple):
 
 
 class Summarizer:
-    """Writes drafts; never raises for what a model or an endpoint does."""
+    """Writes drafts; never raises for errors of a model or an endpoint."""
 
     name: str = ""
     is_local: bool = True  # needs nothing but the cluster, so that workers may run it
@@ -94,7 +94,7 @@ class Summarizer:
 
 
 # The extractive summarizer: a cluster's most central turns, verbatim and in order. The unit is the
-# whole turn, so a speaker's name stays with what was said.
+# whole turn, so a speaker's name stays with the words.
 
 # Cosines and products are rounded so that equal turns tie exactly whatever the BLAS kernel did.
 _DECIMALS = 9
@@ -143,15 +143,15 @@ def central_turns(vectors: NDArray[np.floating[Any]], density: float) -> list[in
     return sorted(order[:keep].tolist())
 
 
-# The sentence summarizer: the sentences that say most that no other has said, verbatim, in order.
+# The sentence summarizer: sentences that add the most new content, verbatim, in order.
 #
 # Choosing sentences by the words that they add is maximum coverage, a submodular function, so that
 # the greedy choice is near the best one (Lin and Bilmes 2011, section 4: gain divided by a power of
 # the cost). It depends on the cluster alone: a summary stays what it is while the store grows.
 # docs/decisions/0017 has the comparison.
 
-# What a word is worth each further time it is said, as a share of the time before: 0 loses who else
-# did it, 1 keeps whatever is said most often.
+# Worth of a word's further occurrences, as a share of the one before: 0 loses who else did
+# something, 1 keeps the most frequent words.
 REPEATED_SHARE = 0.3
 MARKED_WORTH = 2.0  # of a word that is written like a name or holds a digit; other words have 1
 # Power of a sentence's tokens that its gain is divided by: 0 favours long sentences, 1 small talk.
@@ -190,7 +190,7 @@ class Sentence(NamedTuple):
     turn: int  # inside its cluster
     speaker: str | None
     text: str  # stripped
-    worth: Mapping[str, float]  # of each of its content words when said first
+    worth: Mapping[str, float]  # of each of its content words at first use
     tokens: int  # estimated, the speaker's label included
 
 
@@ -212,7 +212,7 @@ def choose_sentences(sentences: Sequence[Sentence], budget_tokens: float) -> lis
     said: Counter[str] = Counter()
     chosen: list[int] = []
     left_tokens = budget_tokens
-    # Lazy greedy (Minoux 1978): what a sentence adds only shrinks, so that the best of the outdated
+    # Lazy greedy (Minoux 1978): the gain of a sentence only shrinks, so the best of the outdated
     # numbers is the best of all if it still is after an update.
     queue = [(-_gain(s, said), i) for i, s in enumerate(sentences)]
     heapq.heapify(queue)
@@ -259,8 +259,8 @@ def _worth(text: str) -> dict[str, float]:
     }
 
 
-# What a model is shown of a turn: long code, data URIs and encoded data, which would fill a small
-# model, give way to placeholders (research/peers.md 1.7).
+# Turns in prompts: long code, data URIs and encoded data, which would fill a small
+# model's context, are replaced by placeholders (research/peers.md 1.7).
 
 FENCE_MIN_CHARS, FENCE_MIN_LINES = 240, 8  # of a fenced block that is left out
 DATA_URI_MIN_CHARS = 64  # of a line with a data URI that is left out
@@ -301,10 +301,10 @@ def _line(line: str) -> str:
 # Summaries of a model behind an OpenAI-compatible endpoint.
 #
 # **Texts leave the machine**: one cluster per request, so that no two users, wings or sessions
-# ever stand in one prompt. Turns of named users are shown only where the settings say so; a
-# cluster that reads like a secret, alone or joined, is never shown.
+# ever share a prompt. Turns of named users are sent only if the settings allow it; a
+# cluster that reads like a secret, alone or joined, is never sent.
 
-PROMPT_VERSION = "2"  # raised with every change of the prompt or of what is shown
+PROMPT_VERSION = "2"  # raised with every change of the prompt or of its inputs
 MAX_REQUEST_CHARS = 48_000  # of all turns of one request: more overflows models of 16k tokens
 MAX_BAD_IN_A_ROW = 8  # answers without use after which an endpoint is given up for the night
 
@@ -318,7 +318,7 @@ _SYSTEM = (
 
 @dataclass
 class EndpointSummarizer(Summarizer):
-    """Summaries written by a model behind an endpoint, asked about one request after the other."""
+    """Summaries written by a model behind an endpoint, one request after the other."""
 
     name = "llm"
     is_local = False
@@ -327,7 +327,7 @@ class EndpointSummarizer(Summarizer):
     endpoint: Endpoint | None  # None where it is set up wrongly
     include_named_users: bool = False  # whether it may see turns of named users
     sleep: Sleep = time.sleep
-    given_up: str = ""  # why it is not asked; what it wrote on earlier nights is still used
+    given_up: str = ""  # why it is no longer used; its summaries of earlier nights still are
     _bad_in_a_row: int = field(default=0, init=False)
     _wants_logprobs: bool = field(default=True, init=False)
 
@@ -344,7 +344,7 @@ class EndpointSummarizer(Summarizer):
 
     @property
     def recipe(self) -> Mapping[str, JsonValue]:
-        """Return what decides the text: not the address, which may move with its model."""
+        """Return the inputs of the text: not the address, which may move with its model."""
         shown = self.include_named_users
         return {"prompt": PROMPT_VERSION, "model": self.model, "include_named_users": shown}
 

@@ -340,11 +340,11 @@ def gather(
     search: StoreSearch,
     present: frozenset[str],
 ) -> tuple[list[Candidate], list[RecallWarning]]:
-    """Return what competes, each wording once, with similarity and coverage.
+    """Return the candidates, each wording once, with similarity and coverage.
 
     At most `MAX_COMPARED` of `own` (nodes in authored order, then turns, newest first) are
-    compared; more, and those that could not be read, are a warning. What the prompt says already
-    (`present`, as `wording`) is left out.
+    compared; more, and unreadable ones, give a warning. Texts already in the prompt
+    (`present`, as `wording`) are left out.
     """
     warnings: list[RecallWarning] = []
     tokens = tokenize(query)
@@ -378,12 +378,12 @@ def gather(
 
 
 def wording(text: str) -> str:
-    """Return what two texts share that say the same in the same words."""
+    """Return a text's key: equal for texts that differ only in case and white space."""
     return " ".join(text.split()).casefold()
 
 
 def text_coverage(query_tokens: Sequence[str], texts: Sequence[str]) -> list[float]:
-    """Return which share of the query's words each text holds, as `keyword_coverage` has it."""
+    """Return the share of the query's words in each text, as in `keyword_coverage`."""
     wanted = set(query_tokens)
     return [len(wanted.intersection(tokenize(text))) / max(len(wanted), 1) for text in texts]
 
@@ -394,7 +394,7 @@ def _with_coverage(candidates: Sequence[Candidate], tokens: Sequence[str]) -> li
 
 
 def _distinct(candidates: Sequence[Candidate], present: frozenset[str]) -> list[Candidate]:
-    """Return the first of each wording that is not present; of a memory also what a turn says."""
+    """Return the first of each new wording; a turn is also compared without its speaker."""
     seen, kept = set(present), list[Candidate]()
     for candidate in candidates:
         said = {wording(candidate.text)}
@@ -406,11 +406,11 @@ def _distinct(candidates: Sequence[Candidate], present: frozenset[str]) -> list[
     return kept
 
 
-# One score for everything that the query found, and what comes along with it.
+# One score for all results of the query, and for the context that accompanies them.
 #
 # Source: libravdb mathematics 7.3 to 7.8.
 
-_SHOWN_DIGITS = 6  # digits of the numbers in `why`: what float32 can tell apart
+_SHOWN_DIGITS = 6  # digits of the numbers in `why`: the precision of float32
 
 
 def rank(

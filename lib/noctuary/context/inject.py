@@ -199,7 +199,7 @@ def _say_the_same(one: _Said, other: _Said) -> bool:
 
 
 def _name_others(one: _Said, other: _Said) -> bool:
-    """Say whether one text names a number, a date, a name or a kind that the other does not."""
+    """Return whether one text names a number, a date, a name or a kind that the other does not."""
     from noctuary.graph.word_lists import GENERIC_KEYS
     from noctuary.text.kinds import are_apart
     from noctuary.text.tokens import STOP_WORDS, tokenize
@@ -275,7 +275,7 @@ def is_lookup(prompt: str, recalled: Iterable[str]) -> bool:
 
 
 def _is_secret(query: str) -> bool:
-    """Tell whether a question reads like a secret: not even its hash is kept then."""
+    """Return whether a question reads like a secret: not even its hash is kept then."""
     # Compiling its rules takes a hook 25 ms of CPU: a hook gets here after it has printed.
     from noctuary.text.secrets import find_text_sensitivity
 

@@ -1,1 +1,1 @@
-"""What every room stands on: types, errors, files, settings, the places of a store."""
+"""Shared foundations: types, errors, files, settings and the layout of a store."""

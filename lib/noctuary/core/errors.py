@@ -10,7 +10,7 @@ FAULTS_SHOWN = 10  # in a message: enough to see a pattern; the total is always 
 
 
 class NoctuaryError(Exception):
-    """Base of every deliberate error; its text says what was found, expected and what to do."""
+    """Base of every deliberate error; its text has the finding, the expectation and a remedy."""
 
 
 class ConfigError(NoctuaryError, ValueError):
@@ -34,7 +34,7 @@ class SourceEmptyError(SourceError):
 
 
 class LineFault(NamedTuple):
-    """What is wrong with one line of a file."""
+    """The problem with one line of a file."""
 
     line: int  # from 1; 0 where the file as a whole is meant
     kind: str  # in one word, e.g. unknown_label
@@ -57,12 +57,12 @@ class FileFaultsError(SourceFormatError):
         self.faults = tuple(faults)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Rebuilt from what __init__ takes: errors cross processes.
+        # Rebuilt from the arguments of __init__: errors cross processes.
         return type(self), (self.path, self.faults)
 
 
 class CorpusFileError(FileFaultsError):
-    """A corpus file has lines that are no memories, or ids that stand twice."""
+    """A corpus file has lines that are not memories, or repeated ids."""
 
 
 class SessionFileError(FileFaultsError):
@@ -126,7 +126,7 @@ class CurationRefusedError(NoctuaryError):
 
 
 class MemoryRefusedError(NoctuaryError, ValueError):
-    """What was to be remembered is a secret, no memory, or replaces none; nothing was kept."""
+    """A new memory is a secret, not a memory, or replaces none; nothing was kept."""
 
 
 class PublishRefusedError(NoctuaryError):

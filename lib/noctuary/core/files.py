@@ -64,8 +64,8 @@ _TMP_SUFFIX = ".tmp"
 
 
 def fsync_file(path: Path) -> None:
-    """Flush a file that another library wrote."""
-    # Windows flushes only what it may write.
+    """Flush a file written by another library."""
+    # Windows flushes only files open for writing.
     fd = os.open(path, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -80,7 +80,7 @@ def fsync_dir(path: Path) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory and what is missing above it, on disk, for their owner only."""
+    """Create a directory and its missing parents, on disk, for their owner only."""
     if not path.is_dir():
         make_directory(path.parent)
         path.mkdir(mode=0o700, exist_ok=True)
@@ -104,9 +104,9 @@ def private_umask() -> Generator[None]:
 
 
 def open_to_others(root: Path, spared: Path | None = None) -> list[Path]:
-    """Return what at and below a directory others may read, write or enter; no symbolic links.
+    """Return paths at and below a directory that others may read, write or enter; no symlinks.
 
-    `spared` is a file, with what SQLite puts beside it, or a directory that is not ours.
+    `spared` is a file, with SQLite's files next to it, or a directory that is not ours.
     """
     found: list[Path] = []
     for path in (root, *root.rglob("*")):
@@ -145,7 +145,7 @@ def replacement(path: Path) -> Generator[Path]:
 
 
 def remove_temporary_files(directory: Path, *, below: bool = True) -> None:
-    """Remove what `replacement` left when its process was killed; a living one keeps its own."""
+    """Remove files left by a killed `replacement`; a running process keeps its own."""
     pattern = f".*.*{_TMP_SUFFIX}"
     for path in directory.rglob(pattern) if below else directory.glob(pattern):
         pid = path.name.removesuffix(_TMP_SUFFIX).rpartition(".")[2]
@@ -218,7 +218,7 @@ def read_array(path: Path, *, mmap: bool = True) -> NDArray[Any]:
         array: NDArray[Any] = np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
         array.flags.writeable = False
         return array
-    # What `write_array` leaves: numpy reads a header as Python, which takes longer than the map.
+    # Header of `write_array`: numpy parses its own as Python, which takes longer than the map.
     dtype, shape = np.dtype(header[1].decode()), tuple(map(int, re.findall(rb"\d+", header[2])))
     return np.memmap(path, dtype, "r", _HEADER_BYTES, shape)
 
@@ -255,7 +255,7 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Map a file of `write_arrays` read-only; ValueError or the like for what it did not write."""
+    """Map a file of `write_arrays` read-only; ValueError or similar for any other file."""
     import mmap
 
     import numpy as np
@@ -310,5 +310,5 @@ def _is_alive(pid: int) -> bool:
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
-        pass  # somebody else's
+        pass  # owned by someone else
     return True

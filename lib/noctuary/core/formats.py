@@ -1,9 +1,9 @@
-"""What noctuary writes to disk: every format, its version, and what becomes of another version.
+"""Every file format that noctuary writes: its version, and how other versions are handled.
 
-A version stands here where a file says its own and a reader looks at it. Raise it with every change
-that would make a reader of the version before fail or misread. What only makes a night compute
-again stands beside its algorithm: a version of a stage, an extractor, a tokenizer or a prompt is
-part of a stamp or of a key, and what another one made is not found.
+A version is listed here if files record it and a reader checks it. Raise it with every change that
+would make a reader of the previous version fail or misread. Versions that only cause
+recomputation are defined with their algorithm: the version of a stage, an extractor, a tokenizer
+or a prompt is part of a stamp or of a key, so older results are not found.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 Fate = Literal["read", "migrated", "rebuilt", "refused"]
-"""Of a file of another version. "read": what is known of it counts. "migrated": the next write
-brings it to this one. "rebuilt": the next night, or hook, makes it anew. "refused": a sentence
-names it and says what to do, and it stays as it is."""
+"""How a file of another version is handled. "read": it is used as far as it is understood.
+"migrated": the next write upgrades it. "rebuilt": the next night, or hook, recreates it.
+"refused": an error names it and a remedy, and the file is not changed."""
 
 UPDATE = "update noctuary"
-"""Stands in every message about a file that a newer noctuary made; `noctuary doctor` then gives no
+"""Part of every message about a file that a newer noctuary made; `noctuary doctor` then gives no
 other remedy."""
 
 
 class Format(NamedTuple):
     """One format on disk."""
 
-    version: int  # 0: its files say none
-    # Patterns of paths below the home; STORE is a store, and a directory stands for all below it.
+    version: int  # 0: its files have none
+    # Patterns of paths below the home; STORE is a store, and a directory includes all below it.
     files: tuple[str, ...]
-    is_kept: bool  # nothing can make it again
-    older: Fate | None  # None: none is known
+    is_kept: bool  # it cannot be recreated
+    older: Fate | None  # None: there is none
     newer: Fate
 
 
@@ -72,9 +72,9 @@ REST = _made(
     "night.log", "mcp_token", "cache",
 )  # fmt: skip
 
-# What lies where you put it: FILE is what `noctuary evaluate run --out` names.
+# Files at a path of the user's choice: FILE is the one of `noctuary evaluate run --out`.
 BACKUP = _kept(1, "DIRECTORY/backups")
 EVALUATION_RUN = _kept(1, "FILE")
 
 FORMATS = {name: value for name, value in vars().items() if isinstance(value, Format)}
-"""All of them by name. Of two that name a file, the first is its format."""
+"""All formats by name. If two match a file, the first applies."""

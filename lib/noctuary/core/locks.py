@@ -1,4 +1,4 @@
-"""Locks between processes and hooks of a fork, by what the system has: POSIX or Windows.
+"""Locks between processes, and hooks of a fork, on POSIX or Windows.
 
 Hooks load it: standard library only, and little of that.
 """
@@ -54,7 +54,7 @@ def _lock_byte(fd: int, mode: int) -> None:
 
 
 def open_directory(directory: Path) -> int:
-    """Open what stands for a directory where it is locked."""
+    """Open the lock file of a directory, or the directory itself."""
     if fcntl is not None:
         return os.open(directory, os.O_RDONLY)
     return os.open(directory / _LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)

@@ -23,7 +23,7 @@ class FileEntry(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """What a snapshot is, what it holds and what it was made from."""
+    """Contents and provenance of a snapshot."""
 
     format_version: int  # of SNAPSHOT
     digest: str  # see `compute_digest`
@@ -32,10 +32,10 @@ class Manifest(NamedTuple):
     id_kind: str  # "int" or "str": the type of the source's ids
     encoder: dict[str, Any] | None  # its fingerprint, None where the snapshot has no vectors
     encoder_digest: str | None  # directory name of the lean encoder in the store
-    source: dict[str, Any]  # identity of what was read
+    source: dict[str, Any]  # identity of the source
     corpus_digest: str  # over the content hashes, in order
     settings: dict[str, Any]
-    warnings: list[tuple[str, str]]  # part of the format; nights of before told degradations here
+    warnings: list[tuple[str, str]]  # part of the format; earlier nights reported degradations here
     built_at: str  # ISO-8601 UTC; not part of the digest
 
     def to_json(self) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class Pointer(NamedTuple):
 def compute_digest(
     files: dict[str, FileEntry], counts: dict[str, int], id_kind: str, encoder_digest: str | None
 ) -> str:
-    """Return the digest that names a candidate: what it holds, not when or where it was built."""
+    """Return the digest that names a candidate: from its contents, not its time or place."""
     return hash_json(
         {
             "format": SNAPSHOT.version,
@@ -70,7 +70,7 @@ def compute_digest(
 
 
 def pack_digest(manifest: Manifest) -> str:
-    """Return the digest without what was sealed in: equal packs hold the same memories."""
+    """Return the digest without sealed files: equal packs hold the same memories."""
     files = {name: entry for name, entry in manifest.files.items() if name not in SEALED_FILES}
     return compute_digest(files, manifest.counts, manifest.id_kind, manifest.encoder_digest)
 
@@ -182,7 +182,7 @@ def write_pointer(paths: StorePaths, pointer: Pointer) -> None:
 
 
 def _require_types(raw: Mapping[str, Any], record: Any) -> None:
-    """Refuse a damaged file that is still JSON: each field holds what the class says."""
+    """Check field types, to detect a damaged file that is still JSON."""
     for name, said in get_type_hints(record).items():
         kinds = get_args(said) if isinstance(said, UnionType) else (said,)
         if not isinstance(raw[name], tuple(get_origin(kind) or kind for kind in kinds)):

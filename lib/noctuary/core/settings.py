@@ -1,6 +1,6 @@
 """Every setting: one frozen tree, read from one TOML file with environment overrides.
 
-docs/configuration.md says what each one means and trades; a test holds the two together. Standard
+docs/configuration.md documents each one; a test compares the two. Standard
 library only, because a hook reads its settings too.
 """
 
@@ -31,7 +31,7 @@ def nearest_hint(name: str, known: Iterable[str]) -> str:
 
 
 def require_web_address(url: str) -> None:
-    """Refuse what is no plain http or https address.
+    """Refuse anything but a plain http or https address.
 
     Raises:
         ValueError: The text does not quote the address, which may hold a password.
@@ -67,7 +67,7 @@ class SourceSettings(NamedTuple):
 
 
 class CorpusSettings(NamedTuple):
-    """What is exported and what is set aside."""
+    """Which rows are exported, and which are quarantined."""
 
     turn_categories: tuple[str, ...] = ("turn", "dialog_turn")
     max_content_bytes: int = 1_048_576
@@ -119,7 +119,7 @@ class SnapshotSettings(NamedTuple):
 
 
 class RecallSettings(NamedTuple):
-    """Defaults of the read path; see noctuary.recall.profile for what each one trades."""
+    """Defaults of the read path; see noctuary.recall.profile for the trade-offs."""
 
     profile: str = "default"
     fusion: str = FUSIONS[0]
@@ -133,7 +133,7 @@ class RecallSettings(NamedTuple):
 
 
 class LiveSettings(NamedTuple):
-    """What recall sees of the store itself, since the snapshot."""
+    """How recall reads rows newer than the snapshot from the store."""
 
     enabled: bool = True
     max_rows: int = 2_000
@@ -141,7 +141,7 @@ class LiveSettings(NamedTuple):
 
 
 class EvaluationSettings(NamedTuple):
-    """What is measured every night, and what follows from it."""
+    """Nightly measurements and their consequences."""
 
     enabled: bool = True
     queries: str = ""
@@ -152,7 +152,7 @@ class EvaluationSettings(NamedTuple):
 
 
 class GraphSettings(NamedTuple):
-    """What besides the rules finds concepts and relations."""
+    """Finders of concepts and relations in addition to the rules."""
 
     extractor: str = "rules"
     llm_url: str = ""
@@ -179,7 +179,7 @@ class PromotionSettings(NamedTuple):
 
 
 class HookSettings(NamedTuple):
-    """What `noctuary hook` puts into an agent's prompts."""
+    """Contents that `noctuary hook` adds to an agent's prompts."""
 
     memories: int = 3
     budget_tokens: int = 1_500
@@ -218,7 +218,7 @@ class RunnerSettings(NamedTuple):
 
 
 class NotifySettings(NamedTuple):
-    """Who is told of a night that failed, or did not happen; never with a text of a memory."""
+    """Recipients of a notice when a night failed or did not run; never with text of a memory."""
 
     command: str = ""
     webhook: str = ""
@@ -226,7 +226,7 @@ class NotifySettings(NamedTuple):
 
 ENV_PREFIX = "NOCTUARY_"
 CONFIG_FILE_NAME = "noctuary.toml"
-# Variables that say where things are, as against what they do; the last one is for tests and
+# Variables for locations instead of behaviour; the last one is for tests and
 # benchmarks.
 _LOCATION_VARIABLES = frozenset(
     {"NOCTUARY_HOME", "NOCTUARY_CONFIG", "NOCTUARY_STORE", "NOCTUARY_SHARED"}
@@ -240,10 +240,10 @@ class Settings(NamedTuple):
     """The whole tree; immutable, validated on load.
 
     Attributes:
-        profiles: The tables [profiles.NAME] as they stand in the file; noctuary.recall.profile
-            checks them. No part of `to_json`: they shape how a snapshot is asked.
-        sources: The table [sources]: the stores that a night reads as one, by name. No part of
-            `to_json`: the snapshot says what was read.
+        profiles: The tables [profiles.NAME] as written in the file; noctuary.recall.profile
+            checks them. No part of `to_json`: they affect queries, not snapshots.
+        sources: The table [sources]: the stores that a night reads together, by name. No part of
+            `to_json`: the manifest records the sources of a snapshot.
         file: The file that was read, None without one. No part of equality or `to_json`.
         origins: Where each value that was set comes from, by `section.key`: "in <file>" or
             "environment <variable>". No part of equality or `to_json`.
@@ -334,7 +334,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
 """The keys of every section, in declaration order."""
 
 
-# What a value must be, and whether it is.
+# The requirement on a value, and its test.
 _Check = tuple[str, Callable[[Any], bool]]
 
 
@@ -397,7 +397,7 @@ _CHECKS: Mapping[str, _Check] = {
     "runner.memory_mb": _at_least(256),
     "runner.object_store_mb": _at_least(0),
 }
-"""By setting; one that is not here may be any value of its type. Faults are told in this order."""
+"""By setting; one that is missing may be any value of its type. Faults come in this order."""
 
 
 def known_settings() -> list[str]:
@@ -482,7 +482,7 @@ def _take_sources(settings: Settings, raw: Any, where: str, faults: list[str]) -
 
 
 def _apply(settings: Settings, raw: Mapping[str, Any], file: str, faults: list[str]) -> Settings:
-    """Return the settings with the values of a file (`file` says which) or the environment."""
+    """Return the settings with the values of a file (named `file`) or the environment."""
     where = file or "in the environment"
     for section, values in raw.items():
         if section not in _KEYS:
@@ -547,7 +547,7 @@ def _as_number(value: Any, kind: type[int] | type[float]) -> int | float:
 
 
 def _range_faults(settings: Settings) -> Iterable[str]:
-    """Yield a sentence for each value that is not what it must be."""
+    """Yield a sentence for each value that breaks its requirement."""
     for name, (must, holds) in _CHECKS.items():
         section, _, key = name.partition(".")
         value = getattr(getattr(settings, section), key)
@@ -555,7 +555,7 @@ def _range_faults(settings: Settings) -> Iterable[str]:
             yield f"{name} must {must}" + (f", found {value!r}" if isinstance(value, str) else "")
 
 
-# What must hold between values, or is more than a range.
+# Requirements between values, and those beyond a range.
 
 
 def _joint_faults(s: Settings) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""SQLite files: logs of the store, files that are only replaced, and those of somebody else."""
+"""SQLite files: logs of the store, files that are only replaced, and foreign ones."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from noctuary.core.files import create_private
 from noctuary.core.formats import UPDATE
 from noctuary.core.locks import at_fork, let_go, open_directory, take_lock
 
-# `user_version` is a file's format. A file of another one, or a damaged one, is never set aside,
-# changed or made again here: it may hold what nobody can make again. Whoever asked is told.
+# `user_version` is a file's format. A file with another version, or a damaged one, is never moved,
+# changed or recreated here: it may hold data that cannot be recreated. The caller gets an error.
 
 # Device, inode, time of change in nanoseconds, size: another file has another one.
 FileIdentity = tuple[int, int, int, int]
-# What reading rows of a damaged file raises.
+# Errors from reading rows of a damaged file.
 READ_FAULTS = (sqlite3.Error, ValueError, TypeError, KeyError, OverflowError)
 
 
@@ -31,7 +31,7 @@ class FormatError(sqlite3.DatabaseError):
 
 
 def identify(path: Path) -> FileIdentity | None:
-    """Return which file lies at a path, or None where there is none or it cannot be looked at."""
+    """Return the identity of the file at a path, or None if it is missing or not accessible."""
     try:
         stat = path.stat()
     except OSError:
@@ -40,8 +40,8 @@ def identify(path: Path) -> FileIdentity | None:
 
 
 def name_fault(error: sqlite3.Error) -> tuple[Literal["locked", "closed", "damaged"], str]:
-    """Return what an error says of a file, and SQLite's name of it: its own text may quote rows."""
-    # "closed" is a matter of permissions, "damaged" all that is not that or a lock.
+    """Classify an error and return SQLite's name for it; its full text may quote rows."""
+    # "closed" is a matter of permissions, "damaged" everything else.
     if isinstance(error, FormatError):
         return "damaged", str(error)
     name = getattr(error, "sqlite_errorname", type(error).__name__)
@@ -61,19 +61,19 @@ def _check_format(db: sqlite3.Connection, noun: str, expected: int, *, may_be_ne
     raise FormatError(f"{noun} has format {found}, expected {expected}{update}")
 
 
-# Files that are never changed, only replaced: nobody writes into the one that readers have open.
+# Files that are never changed, only replaced: nothing writes to one that readers have open.
 
 
 def connect_immutable(path: Path, *, check_same_thread: bool = True) -> sqlite3.Connection:
-    """Open a SQLite file that nobody changes: no lock is taken and no file is left beside it."""
+    """Open a SQLite file that nothing changes: without locks, and without files next to it."""
     uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
     return sqlite3.connect(uri, uri=True, check_same_thread=check_same_thread)
 
 
 @contextmanager
 def filling(path: Path, schema: str = "") -> Generator[sqlite3.Connection]:
-    """Yield a file that nobody else knows yet, in a transaction; the block may commit."""
-    # No journal, no waiting for disks: whoever puts it in place flushes it.
+    """Yield a new, still private file, in a transaction; the block may commit."""
+    # No journal, no waiting for disks: it is flushed when it is put in place.
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("PRAGMA journal_mode=OFF")
         db.execute("PRAGMA synchronous=OFF")
@@ -85,7 +85,7 @@ def filling(path: Path, schema: str = "") -> Generator[sqlite3.Connection]:
 
 
 class ReplacedFile:
-    """One file of those that are replaced as a whole, pinned, and what can be said of it."""
+    """A file that is replaced as a whole, pinned to one state, with its digest and warning."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -105,8 +105,8 @@ class ReplacedFile:
         return dict(db.execute("SELECT key, value FROM meta"))
 
 
-# A file of somebody else, opened read-only beside its live writer. SQLite itself may leave an empty
-# `-wal` and a `-shm` file beside one in WAL mode, as any reader of it does.
+# A foreign file, opened read-only while others may write to it. SQLite itself may leave an empty
+# `-wal` and a `-shm` file next to it in WAL mode, as for any reader.
 
 
 def open_foreign(
@@ -114,8 +114,8 @@ def open_foreign(
 ) -> tuple[sqlite3.Connection, bool]:
     """Return a connection without a transaction, and whether it reads without locks.
 
-    It reads without locks where SQLite cannot make the files of a WAL beside it (read-only media, a
-    folder of others) and there is no log to miss. Texts that are not UTF-8 come as bytes.
+    It reads without locks where SQLite cannot create the WAL files (read-only media, a foreign
+    folder) and there is no log to miss. Texts that are not UTF-8 are returned as bytes.
     """
     uri = f"{path.absolute().as_uri()}?mode=ro"
     try:
@@ -151,9 +151,9 @@ def decode_text(raw: bytes) -> str | bytes:
 
 
 # Logs of the store: changed in place, by nights, recalls and hooks at once. Private to their owner,
-# in WAL mode, so that a reader keeps nobody from writing. A crash of the process loses nothing that
-# was committed; one of the machine may lose the latest rows unless `is_flushed`, and damages no
-# file. What is deleted is overwritten.
+# in WAL mode, so that readers do not block writers. A crash of the process loses no committed
+# rows; a crash of the machine may lose the latest ones unless `is_flushed`, and damages no file.
+# Deleted rows are overwritten.
 
 
 WAIT_S = 5.0  # for others, of a night or a command: it has time, but a stuck lock must not stop it
@@ -161,16 +161,16 @@ _ROWS_PER_DELETION = 5_000  # at once, some 10 ms: fewer keep an append waiting 
 
 
 class LogFormat(NamedTuple):
-    """What one kind of log looks like; `event` and what follows are of `append_rows` only."""
+    """Format of one kind of log; `event` and the fields after it are used by `append_rows` only."""
 
     noun: str  # for messages: "the access log"
     version: int  # `user_version` of the file, >= 1; a file of another one is refused
     schema: str  # CREATE ... IF NOT EXISTS statements, a semicolon between two
-    event: str = ""  # what a row tells of, for messages: "this retrieval"
+    event: str = ""  # the event of a row, for messages: "this retrieval"
     insert: str = ""  # of one row
-    upkeep: str = ""  # deletes what is too old, run with every append
-    # Whether rows that could not be written wait for the next append; else they are lost. Texts
-    # must not: somebody may make the file forget them meanwhile.
+    upkeep: str = ""  # deletes rows that are too old, run with every append
+    # Whether rows that could not be written wait for the next append; else they are lost. Rows with
+    # texts must not wait: they might have to be forgotten meanwhile.
     may_wait: bool = True
     is_flushed: bool = False  # whether a commit waits for the disk, which takes milliseconds
 
@@ -212,8 +212,8 @@ def open_log(
             log.execute("PRAGMA journal_mode=WAL")
             with transaction(log):
                 _make_tables(log, kind)
-                # Tells this log from one that is made at its place after a deletion, where rows
-                # are numbered anew. A log of an older version has 0.
+                # Distinguishes this log from one created in its place after a deletion, whose
+                # row numbers start again. A log of an older version has 0.
                 identity = 1 + int.from_bytes(os.urandom(3), "big")
                 log.execute(f"PRAGMA application_id={identity}")
                 log.execute(f"PRAGMA user_version={kind.version}")
@@ -229,7 +229,7 @@ def open_log(
 def delete_rows(
     path: Path, kind: LogFormat, table: str, key: str, where: str, values: tuple[Any, ...]
 ) -> tuple[int, str | None]:
-    """Delete rows in several transactions; return how many, and what went wrong or None."""
+    """Delete rows in several transactions; return how many, and an error or None."""
     found = f"SELECT {key} FROM {table} WHERE {where} ORDER BY {key} LIMIT {_ROWS_PER_DELETION}"
     deleted = 0
     try:
@@ -244,7 +244,7 @@ def delete_rows(
 
 @contextmanager
 def transaction(log: sqlite3.Connection) -> Generator[None]:
-    """Make what the block does one change: all of it or nothing, waiting for other writers."""
+    """Run the block in one transaction, waiting for other writers."""
     log.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -288,8 +288,8 @@ class _Writer:
     """The only connection of this process to one log, and the rows that wait for it."""
 
     # One re-entrant lock serializes its threads. Rows enter through a queue whose operations are
-    # atomic, so that whoever holds the lock writes for those who wait for it, and nobody who is
-    # interrupted in the middle (a signal, a fork) leaves a second lock behind. Each batch of rows
+    # atomic, so that the holder of the lock writes for those who wait for it, and an interruption
+    # in the middle (a signal, a fork) leaves no second lock behind. Each batch of rows
     # names the process that recorded it: a child must not write its parent's rows again.
 
     def __init__(self, path: Path, kind: LogFormat) -> None:
@@ -307,13 +307,13 @@ class _Writer:
         self._wal: _Identity | None = None
 
     def append(self, rows: list[Row]) -> str | None:
-        """Write these rows and all that wait; return what went wrong."""
+        """Write these rows and all waiting ones; return an error or None."""
         self._waiting.append((os.getpid(), rows))
         self._drop_overflow()
         return self.flush(_WAIT_WHILE_STUCK_S if self._stuck else WAIT_AT_MOST_S)
 
     def flush(self, wait_s: float) -> str | None:
-        """Write all that wait within a time; what could not be written keeps waiting."""
+        """Write all waiting rows within a time; the rest keeps waiting."""
         deadline = time.monotonic() + wait_s
         if not self.lock.acquire(timeout=wait_s):
             self._stuck = True
@@ -387,7 +387,7 @@ class _Writer:
             log.executemany(self.kind.insert, rows)
             forgotten = log.execute(self.kind.upkeep).rowcount
         if forgotten > 0:
-            # What was forgotten leaves the write-ahead log as well. The rows are in it by now.
+            # Deleted rows must leave the write-ahead log as well. By now the rows are in the file.
             with suppress(sqlite3.Error):
                 log.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         if self._wal is None:
@@ -407,9 +407,9 @@ class _Writer:
         return connection
 
     def _remove_stray_wal(self) -> None:
-        """Remove the side files of a log that is gone, before they are taken for the new log's."""
+        """Remove the side files of a deleted log, before they are taken for the new log's."""
         # They are strays when there is no log at all, or when the log was replaced and the WAL is
-        # still the one that this writer wrote. Under the directory's lock: nobody made new ones.
+        # still the one that this writer wrote. Under the directory's lock, so none is new.
         file = _identity(self.path)
         wal = _identity(_beside(self.path, "-wal"))
         replaced = self.connection is not None and file != self._file and wal == self._wal
@@ -437,15 +437,15 @@ _writers_lock = threading.RLock()
 
 
 def append_rows(path: Path, kind: LogFormat, rows: list[Row]) -> str | None:
-    """Append rows in one transaction; return what went wrong, for a warning, or None.
+    """Append rows in one transaction; return an error for a warning, or None.
 
-    The rows of an append that failed wait in memory for the next one or for the process's end.
+    Rows that could not be written wait in memory for the next append or the end of the process.
     """
     return _writer_of(path.absolute(), kind).append(rows)
 
 
 def close_logs() -> None:
-    """Write what waits within WAIT_AT_MOST_S and close all; runs by itself at the process's end."""
+    """Write waiting rows within WAIT_AT_MOST_S and close all; runs at the end of the process."""
     deadline = time.monotonic() + WAIT_AT_MOST_S
     for writer in tuple(_writers.values()):
         writer.flush(max(0.0, deadline - time.monotonic()))
@@ -499,7 +499,7 @@ def _after_fork() -> None:
 
 @contextmanager
 def directory_lock(directory: Path) -> Generator[None]:
-    """Let one at a time write what lies in a directory; BlockingIOError while another does."""
+    """Serialise writers in a directory; BlockingIOError while another one holds the lock."""
     fd = open_directory(directory)
     try:
         take_lock(fd)

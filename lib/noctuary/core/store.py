@@ -38,12 +38,12 @@ SourceName = Path | DatabaseName
 
 
 def names_postgres(source: str) -> bool:
-    """Say whether a source is given as an address or a variable that holds one."""
+    """Return whether a source is given as an address or a variable that holds one."""
     return source.startswith((*SCHEMES, VARIABLE))
 
 
 def name_source(named: str | Path, environ: Mapping[str, str] | None = None) -> SourceName:
-    """Return what a text or a path names."""
+    """Return the source that a text or a path names."""
     if isinstance(named, Path) or not names_postgres(named):
         return Path(named)
     conninfo = named
@@ -70,7 +70,7 @@ def _display(conninfo: str) -> str:
     said = {name: values[-1] for name, values in parse_qs(parts.query).items()}
     login, _, place = parts.netloc.rpartition("@")
     user = said.get("user") or unquote(login.partition(":")[0])
-    # Several hosts may stand there, each with its port.
+    # There may be several hosts, each with its port.
     host = said.get("host") or unquote(place)
     database = said.get("dbname") or unquote(parts.path.lstrip("/"))
     at, port = f"{user}@" if user else "", f":{said['port']}" if "port" in said else ""
@@ -93,7 +93,7 @@ DIGEST_NAME_CHARS = 16
 MANIFEST_FILE = "manifest.json"
 ROWS_FILE = "rows.sqlite"
 ARRAYS_FILE = "arrays.safetensors"  # every array but the vectors, by "group.field"
-VECTORS_FILE = "vectors_full.npy"  # alone: copied as the night wrote it, read and let go by rows
+VECTORS_FILE = "vectors_full.npy"  # in its own file: copied as the night wrote it, read in rows
 TIER_EXITS_FILE = "tier_exits.json"  # only there where a store is large enough for a tier
 # Only there where the evaluation adopted another ranking than the settings', or where labelled
 # queries told below which score nothing is an answer. A pack's digest counts neither.
@@ -106,7 +106,7 @@ FACETS = ("wing", "room", "category", "user", "session_id")
 
 
 def is_snapshot_id(name: str) -> bool:
-    """Tell a published snapshot's directory name from whatever else lies beside it."""
+    """Return whether a name is that of a published snapshot's directory."""
     return re.fullmatch(r"\d{8}T\d{12}-[0-9a-f]{12}", name) is not None
 
 
@@ -139,15 +139,15 @@ class StorePaths(NamedTuple):
     lock = _Below("nightly.lock")  # held by the running night
     reports = _Below("reports")  # one HTML page per evaluated night
     dagster_home = _Below("dagster")  # the Dagster instance of this store
-    # What the owner writes and noctuary only reads.
+    # Written by the owner, only read by noctuary.
     merges = _Below("merges.toml")  # names that are, or never are, one concept
-    # What is written between nights.
-    access_log = _Below("access.sqlite")  # what was recalled; the only thing that recall writes
+    # Written between nights.
+    access_log = _Below("access.sqlite")  # past retrievals; the only file that recall writes
     queries = _Below("queries.sqlite")  # only written while a profile expands queries
-    replays = _Below("replays.sqlite")  # what re-runs need; where a profile says so
-    usage = _Below("usage.sqlite")  # what recall may know about use; the night replaces it
+    replays = _Below("replays.sqlite")  # packets to re-run queries, if a profile asks for them
+    usage = _Below("usage.sqlite")  # use counts for recall; the night replaces it
     archive = _Below("archive.sqlite")  # which memories are out of default recall; replaced whole
-    injections = _Below("injected.sqlite")  # hashes of what was put into prompts; no text
+    injections = _Below("injected.sqlite")  # hashes of injected memories; no text
     turns = _Below("turns.sqlite")  # of transcripts: kept, because agents delete those files
 
 
@@ -204,9 +204,11 @@ def require_moved(home: Path, environ: Mapping[str, str] | None = None) -> None:
     """Fail where this checkout still holds stores or settings that belong into the user's home."""
     left = [*_OLD_HOME.glob("*/work"), *_OLD_HOME.glob("noctuary.toml")]
     if left and home == _user_home(os.environ if environ is None else environ):
+        # The checkout's own data/sample stays where it is.
+        moved = " ".join(str(p) for p in sorted(_OLD_HOME.iterdir()) if p.name != "sample")
         raise StoreError(
             f"stores of this checkout lie in {_OLD_HOME}, and noctuary's home is {home} now: move "
-            f"them with `mkdir -p {home} && mv {_OLD_HOME}/* {home}`, or leave them there and set "
+            f"them with `mkdir -p {home} && mv {moved} {home}`, or leave them there and set "
             f"NOCTUARY_HOME={_OLD_HOME}"
         )
 
@@ -223,7 +225,7 @@ def expand_user(path: str | Path) -> Path:
 
 def store_for_source(home: Path, source: SourceName) -> Path:
     """Return the store directory of a source: readable name plus a hash of its full path."""
-    # A database's is named after what may be shown of its address: a new password or another way to
+    # A database is named by the public part of its address: a new password or another way to
     # name it leads to the same store.
     if isinstance(source, DatabaseName):
         full = source.display
@@ -274,7 +276,7 @@ def _named_store(named: str | Path, home: Path, environ: Mapping[str, str]) -> P
         except ConfigError as error:
             raise StoreError(str(error)) from None
     path = expand_user(named)
-    # The home first: a project that somebody else made may hold a folder of a store's name.
+    # The home first: another person's project may hold a folder of a store's name.
     for candidate in (home / path, path):
         if (candidate / "CURRENT").is_file() or (candidate / "work").is_dir():
             return candidate.absolute()

@@ -1,4 +1,4 @@
-"""What must not come back: ids and digests of forgotten memories, never a text."""
+"""Tombstones: ids and digests of forgotten memories, never a text."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ FileStamp = tuple[int, int]
 """Time of change in nanoseconds and inode; zeros where there is no file."""
 
 
-# A row is known again by one of two rules.
+# A row is recognised as forgotten by one of two rules.
 #
-# What only noctuary writes, the own store and kept turns, keeps its place: such a row is one by its
-# id and date, or by its date and text (`row_digests`). Until format 1 that was the rule for all.
+# Rows that only noctuary writes (own store and kept turns) keep their place: they match by id and
+# date, or by date and text (`row_digests`). Until format 1 this rule applied to all rows.
 #
-# In a store of somebody else the text is what was forgotten, whoever may stand in its place now
-# (`Buried`): a section that was rewritten, or a new one under the same heading, is a new text. The
-# old one stays away there, and under every other id: of a numbered row and of a turn under its own
-# date alone, since "Yes." is said again.
+# In a foreign store, the text is matched and not its place (`Buried`): a section that was
+# rewritten, or a new one under the same heading, is a new text. The forgotten text stays hidden
+# there and under every other id. Numbered rows and turns are matched only with their own
+# date, because texts such as "Yes." recur.
 
-OURS = ("own:", "turn-", "-")  # how ids begin of what only noctuary writes, among several sources
+OURS = ("own:", "turn-", "-")  # prefixes of ids that only noctuary writes, among several sources
 _HELD_IN_PLACE = 0.5  # least share of a forgotten text's pieces that an edit in its place still has
 _HELD_ELSEWHERE = 0.8  # the same anywhere else: a heading may have changed
-_LEAST_PIECE_BYTES = 16  # shorter ones are said by everybody, and guessed from their digest
+_LEAST_PIECE_BYTES = 16  # shorter ones are common, and can be guessed from their digest
 _PIECE = re.compile(r"\n+|(?<=[.!?…])\s+|(?<=[。！？])")
 _EDGES = " \t.,:;!?…。！？#*>+-–—_`\"'"
 
 
 class Buried(NamedTuple):
-    """A forgotten text of a store that somebody else writes; digests alone."""
+    """A forgotten text of a foreign store; digests alone."""
 
     place: str  # of its id
     moment: str  # of its date; "" for a section, which may be dated anew
@@ -67,7 +67,7 @@ class Buried(NamedTuple):
         )
 
     def is_in(self, row: Buried) -> bool:
-        """Say whether a row is this text, or still holds it."""
+        """Return whether a row is this text, or still contains it."""
         is_in_place = self.place == row.place
         if not is_in_place and self.moment != row.moment:
             return False
@@ -81,8 +81,8 @@ class Tombstones(NamedTuple):
 
     # Digests that outlive the memories: no export takes such a row again.
     rows: frozenset[str] = frozenset()
-    texts: frozenset[Buried] = frozenset()  # those of stores that somebody else writes
-    # Ids, as text, of those that a snapshot may still hold: no reader shows them.
+    texts: frozenset[Buried] = frozenset()  # those of foreign stores
+    # Ids, as text, of memories that a snapshot may still hold; readers hide them.
     ids: frozenset[str] = frozenset()
     since: str = ""  # when the unfinished forgetting began, ISO 8601; "" where all is finished
     is_scanned: bool = False  # whether it only has to remove the snapshots that hold them
@@ -90,16 +90,16 @@ class Tombstones(NamedTuple):
 
     @property
     def is_pending(self) -> bool:
-        """Say whether a forgetting has begun and is not finished."""
+        """Return whether a forgetting has begun and is not finished."""
         return bool(self.since)
 
     @property
     def digests(self) -> list[str]:
-        """Return all that decides what is taken, in one order."""
+        """Return all digests that decide on a row, in one order."""
         return [*sorted(self.rows), *sorted(part for text in self.texts for part in text[:3])]
 
     def holds(self, record: MemoryRecord) -> bool:
-        """Say whether a row is one of them: its text, or a row of noctuary's own by its place."""
+        """Return whether a row was forgotten: by its text, or by its place if noctuary wrote it."""
         if self.rows and not self.rows.isdisjoint(row_digests(record)):
             return True
         if not self.texts or record.memory_id.startswith(OURS):
@@ -113,7 +113,7 @@ NOTHING_FORGOTTEN = Tombstones()
 
 
 def row_digests(record: MemoryRecord) -> tuple[str, str]:
-    """Return what a row of noctuary's own is known by: its id and date, its date and text."""
+    """Return the two digests of a row of noctuary's own: of id and date, of date and text."""
     moment = str(record.created_at_us)
     return _digest("row", record.memory_id, moment), _digest("text", moment, record.content)
 
@@ -132,9 +132,9 @@ def _by_digest(texts: frozenset[Buried]) -> Mapping[str, list[Buried]]:
 
 
 def stamp_of_tombstones(root: Path) -> FileStamp:
-    """Return which file of tombstones a store has now; one look at the disk.
+    """Return the identity of a store's current file of tombstones, with one stat call.
 
-    StoreError where that cannot be told: a forgotten memory could show.
+    Raises StoreError if it cannot be determined: a forgotten memory could show.
     """
     try:
         found = (root / TOMBSTONES_FILE).stat()
@@ -146,14 +146,14 @@ def stamp_of_tombstones(root: Path) -> FileStamp:
 
 
 def read_tombstones(root: Path) -> Tombstones:
-    """Return what a store has forgotten; StoreError for a damaged file, so that nothing shows."""
+    """Return the tombstones of a store; StoreError for a damaged file, so that nothing shows."""
     # Before the file is read: if it is replaced in between, the next look reads it again.
     stamp, told = stamp_of_tombstones(root), None
     if stamp == (0, 0):
         return Tombstones()
     try:
         told = parse_json((root / TOMBSTONES_FILE).read_text(encoding="utf-8"))
-        # Format 1 has no texts: its rows stay what they are.
+        # Format 1 has no texts: its rows stay as they are.
         texts = {1: (), _FORMAT: told.get("texts", ())}[told["format"]]
         buried = (
             Buried(str(place), str(moment), str(text), frozenset(map(str, pieces)))
@@ -195,7 +195,7 @@ def bury(
 ) -> Tombstones:
     """Return the tombstones with those of some memories, and an unfinished forgetting of them.
 
-    `is_own` says of which only noctuary writes.
+    `is_own` returns whether only noctuary writes a memory.
     """
     known = list(records)
     rows = {digest for record in known if is_own(record) for digest in row_digests(record)}
@@ -209,7 +209,7 @@ def bury(
 
 
 # The rows of a snapshot as every view reads them: a forgotten memory is still in the file until the
-# next night, and stands in no table of this connection.
+# next night, and is in no table of this connection.
 
 _SHOWN = {
     "memories": "position NOT IN hidden",
@@ -219,7 +219,7 @@ _SHOWN = {
     "WHERE position IN hidden)",
     "supersessions": "older NOT IN hidden AND newer NOT IN hidden AND head NOT IN hidden AND "
     "evidence_position NOT IN hidden",
-    # One that others state as well stays; who may see which statement is told by each view.
+    # An edge that other memories state as well stays; each view limits the evidence by scope.
     "concept_edges": "evidence = '[]' OR EXISTS (SELECT 1 FROM json_each(evidence) j "
     "WHERE json_extract(j.value, '$[0]') NOT IN hidden)",
 }
@@ -228,11 +228,11 @@ _SHOWN = {
 def open_rows(
     directory: Path, stones: Tombstones | None = None, *, check_same_thread: bool = True
 ) -> sqlite3.Connection:
-    """Open the rows of a snapshot of a store, without what is being forgotten.
+    """Open the rows of a snapshot of a store, without forgotten ones.
 
     Args:
         directory: The snapshot, two levels below its store.
-        stones: What the store has forgotten; None reads it.
+        stones: The store's tombstones; None reads them.
         check_same_thread: As `sqlite3.connect` has it.
 
     Raises:

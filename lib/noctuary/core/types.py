@@ -19,8 +19,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 UNDATED_US = -(2**63)  # `created_at_us` of a memory whose source gave no date (the smallest int64)
 
-# Kinds of sources whose new rows a recall reads itself: a SQLite file, a database, what is read
-# whole where it is small, and several of them.
+# Kinds of sources whose new rows a recall reads itself: a SQLite file, a database, a small file
+# that is read whole, and several of them.
 HELD_KINDS = ("markdown", "mcp-memory", "mem0-json", "csv")
 SEVERAL = "several"  # the stores that a configuration file lists
 LIVE_KINDS = ("claude-memory-sqlite", "claude-memory-postgres", *HELD_KINDS, SEVERAL)
@@ -30,7 +30,7 @@ DAMAGED_TEXT = "(the text of this memory is damaged: `noctuary doctor` says what
 
 
 class MemoryRecord(NamedTuple):
-    """One exported memory: what every builder reads."""
+    """One exported memory: the input of every builder."""
 
     position: int  # 0-based rank in the source's key order; rows of every array of a snapshot
     memory_id: str  # the source's own id, as text
@@ -109,7 +109,7 @@ def from_micros(micros: int) -> datetime | None:
 
 
 class Progress(Protocol):
-    """Told how far a named piece of work has come; decides how that looks."""
+    """Receives the progress of a named piece of work; decides how to show it."""
 
     def update(self, task: str, done: int, total: int) -> None:
         """Report that `done` of `total` units of `task` are finished; may be called often."""
@@ -133,10 +133,10 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-# Hooks: functions of the caller's that watch a recall or a night and change nothing.
+# Hooks: the caller's functions, which observe a recall or a night and change nothing.
 #
 # A hook gets a copy of the facts, so that writing to it changes nothing; one that raises is
-# reported as a warning. Without hooks every call is one look into an empty dictionary.
+# reported as a warning. Without hooks every call is one dictionary lookup.
 
 
 HOOK_NAMES = (
@@ -183,12 +183,12 @@ def register_hook(name: str, function: Hook) -> Callable[[], None]:
 
 
 def has_hooks(name: str) -> bool:
-    """Tell whether anybody listens, so that a context need not be made for nobody."""
+    """Return whether any hook listens, so that a context need not be built in vain."""
     return bool(_hooks.get(name))
 
 
 def fire(name: str, context: Mapping[str, Any]) -> list[str]:
-    """Call every hook of a name with its own copy of the facts; return what went wrong."""
+    """Call every hook of a name with its own copy of the facts; return the errors."""
     faults: list[str] = []
     for hook in _hooks.get(name, ()):
         try:

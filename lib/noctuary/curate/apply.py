@@ -44,10 +44,10 @@ class ProposalTable(NamedTuple):
     """The proposals of a night."""
 
     proposals: tuple[Proposal, ...]  # in the order of `propose`
-    is_on: bool  # False where curation.enabled was off, and nothing was looked for
-    corpus: str  # digest of the corpus that they were made from; "" where it was off
-    source: str = ""  # where the night read the memories, once `read_proposed` has looked
-    # Contents by memory id, of every target that is still what it was, likewise
+    is_on: bool  # False if curation.enabled was off: nothing was searched
+    corpus: str  # digest of their corpus; "" if it was off
+    source: str = ""  # the night's source, once `read_proposed` has run
+    # Contents by memory id, of every unchanged target, likewise
     text_of: Mapping[str, str] = MappingProxyType({})
 
 
@@ -67,7 +67,7 @@ def write_proposals(path: Path, table: ProposalTable) -> None:
 
 
 def read_proposals(path: Path) -> ProposalTable:
-    """Read what `write_proposals` wrote."""
+    """Read a table written by `write_proposals`."""
     missing = f"There are no curation proposals at {path}: set curation.enabled and run the night."
     with open_noted(path, missing, "proposals") as (file, notes):
         proposals = tuple(map(_proposal, file.read().to_pylist()))
@@ -143,8 +143,8 @@ def chosen(
 
 _ROW_ID = re.compile(r"-?[0-9]{1,19}")
 
-Matched = Mapping[str, MemoryRecord]  # what a target is in the source that is written, by its id
-_Found = Mapping[str, MemoryRecord | str]  # the same, or what is wrong with it
+Matched = Mapping[str, MemoryRecord]  # targets in the source to write to, by id
+_Found = Mapping[str, MemoryRecord | str]  # the same, or the problem with a target
 
 
 class Where(NamedTuple):
@@ -222,11 +222,11 @@ SHOWN = 5  # refusals, and rows, spelled out in a message; the number of all is 
 
 
 class AppliedProposals(NamedTuple):
-    """What was written."""
+    """The result of applying."""
 
-    journal_id: int | None  # what `undo` takes; None where there was nothing to do
+    journal_id: int | None  # for `undo`; None if there was nothing to do
     written: tuple[str, ...]  # ids of the proposals that were applied now
-    held: Mapping[str, int]  # ids of those that were applied before, with their journal ids
+    held: Mapping[str, int]  # ids of proposals applied before, with their journal ids
     tombstones: tuple[int, ...] = ()  # rows that were marked
     updated: tuple[int, ...] = ()  # rows whose fields were filled up
     added: tuple[int, ...] = ()  # new rows
@@ -357,7 +357,7 @@ def forget_rows(store: Store, gone: Tombstones, ids: Iterable[str], *, now: date
             name, after = f"forget {row_id}", hash_text("")
             where = journal_id, number, name, row_id
             _note(store, Entry(*where, "forget", None, after, moment, None))
-        store.open_journal()  # drops what it kept of these rows
+        store.open_journal()  # drops the entries of these rows
     if isinstance(store, SqliteStore):
         store.overwrite()
     return len(found)
@@ -367,11 +367,11 @@ def forget_rows(store: Store, gone: Tombstones, ids: Iterable[str], *, now: date
 
 
 class Undone(NamedTuple):
-    """What was taken back."""
+    """The result of an undo."""
 
     journal_id: int
-    restored: tuple[int, ...]  # rows that are as they were
-    taken_back: tuple[int, ...]  # rows that had been added
+    restored: tuple[int, ...]  # rows restored to their former state
+    taken_back: tuple[int, ...]  # added rows that were removed
 
 
 def undo(store: Store, journal_id: int, *, now: datetime | None = None) -> Undone:
@@ -391,7 +391,7 @@ def undo(store: Store, journal_id: int, *, now: datetime | None = None) -> Undon
                 store.execute(store.take_back, (entry.row_id,))
             else:
                 store.restore(entry.row_id, entry.before_image)
-        # Roll back rather than leave a row that is not exactly what it was.
+        # Roll back rather than leave a row that is not exactly as before.
         images = [e for e in entries if e.before_image is not None]
         _refuse(
             [e.row_id for e in images if store.image(e.row_id) != e.before_image],

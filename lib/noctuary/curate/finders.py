@@ -138,22 +138,22 @@ _WORDED = re.compile(
     re.IGNORECASE,
 )
 _BARE = re.compile(rf"[\[(]\s{{0,2}}{_NUMBERS}\s{{0,2}}[\])]")
-# What may follow a mark that no bracket closes: otherwise it belongs to a sentence ("part 2 of 3
+# Must follow a mark without a closing bracket: otherwise it belongs to a sentence ("part 2 of 3
 # was better than the first").
 _END = re.compile(r"\s*(?:[:.\-–—|]|\n|\Z)")
 _SEPARATORS = " \t\r\n:.-–—|,;"
 
 
 class FragmentMark(NamedTuple):
-    """A content that says which part of how many it is."""
+    """A mark for a part of a text: its number, their count, and its place in the content."""
 
     number: int  # from 1
     of: int  # how many parts there are, 2 to MAX_PARTS
-    title: str  # what stands before the mark, as span [0, title_end); empty where title_end is 0
+    title: str  # text before the mark, as span [0, title_end); empty if title_end is 0
     title_end: int
     start: int  # first character of the part's own text
     end: int  # one past its last character; start where there is none
-    is_worded: bool  # it says "part", not numbers alone, which may be a date or a fraction
+    is_worded: bool  # it has the word "part", not numbers alone, which may be a date or a fraction
 
 
 def read_mark(content: str) -> FragmentMark | None:
@@ -192,10 +192,10 @@ def _body(content: str, start: int, end: int) -> tuple[int, int]:
 # - Parts of one text have the same user, wing, room, category, number of parts and title (case and
 #   spaces apart). Parts with a title lie at most FRAGMENT_DAYS apart, one after the other; parts
 #   without one are neighbours among the memories of their scope, in rising order.
-# - A number that comes again begins another text.
+# - A repeated number begins another text.
 # - Complete: ADD the bodies in the order of their numbers, under the title once, marks left out,
 #   and SUPERSEDE the parts. Incomplete, longer than the store's server takes, or like a secret
-#   once it is joined: NOOP that says so.
+#   once it is joined: NOOP with that reason.
 
 JOINED_MAX_CHARS = 1_400  # of a content that the store's server takes (research/peers.md 2.3)
 FRAGMENT_DAYS = 1  # longer joins texts of one title that were written again
@@ -291,11 +291,11 @@ def _refusal(parts: Sequence[_Part], pieces: Sequence[Piece]) -> str | None:
     return None if text.strip() else "The parts hold nothing but their marks."
 
 
-# Superseded facts: what the night's graph says a newer memory replaces.
+# Superseded facts, from the night's graph.
 
-NEAR = "near_duplicate"  # reason of the rows that say "alike" and not "replaced"
+NEAR = "near_duplicate"  # reason of rows that are alike, without a replacement stated
 CONFIDENCE = (0.4, 0.75, 0.9)  # of the table's low, medium and high
-LEAST_GRADE = 1  # for a tombstone: with low confidence, the older often says more than was replaced
+LEAST_GRADE = 1  # for a tombstone: at low confidence, often only a part of the older was replaced
 
 _SAID = {
     "explicit": "The newer says that it replaces the older.",
@@ -327,7 +327,7 @@ def superseded_facts(
             yield _leave("superseded", confidence, (older, newer), evidence)
 
 
-# Near duplicates: a newer memory that is much like an older one and holds everything it says.
+# Near duplicates: a newer memory that is much like an older one and has all of its content.
 # Likeness only chooses pairs: of 20 pairs of cosine .86 and more on realmem, 4 were lookalikes
 # (docs/decisions/0016). A tombstone asks for `why_not_held` to find nothing missing.
 
@@ -430,7 +430,7 @@ def contradictions(
         if not is_open(memory.record) or position in taken:
             continue
         for statement in statements_of(memory, canonical_of, Counter[str]()):
-            # A subject is and has several things at a time; what it is *now* is one.
+            # A subject can have several `is_a` and `has` at a time, but only one `is_now`.
             if statement.slot != STATE or statement.relation == "is_now":
                 key = scope_of(memory.record), statement.subject, statement.slot
                 groups[key].append(statement)
@@ -458,7 +458,7 @@ def _conflicts(
         # One value may be the other's in other words.
         pairs = product(said[one.position], said[other.position])
         times = {memories[s.position].record.created_at_us for s in (one, other)}
-        # Two dates tell which of the two is the newer.
+        # If both are dated, the newer one is known.
         is_settled = len(times) == 2 and UNDATED_US not in times
         if not is_settled and not any(restates(*pair) for pair in pairs):
             yield one, other
@@ -482,7 +482,7 @@ def _contradiction(one: Statement, other: Statement, memories: Memories) -> Prop
 # All proposals of a night: the finders one after the other, each on what the earlier ones left.
 #
 # Exact duplicates come first (they settle the most with the most certainty), then fragments (their
-# parts look alike and must not be taken for duplicates), then what a newer memory replaces, near
+# parts look alike and must not be taken for duplicates), then superseded memories, near
 # duplicates and contradictions. So no memory becomes a tombstone twice.
 
 
@@ -491,7 +491,7 @@ class Materials(NamedTuple):
 
     # Memories, with positions; turns are never proposed for anything
     records: Sequence[MemoryRecord]
-    extractions: Sequence[Extraction]  # what was found in each, in the same order
+    extractions: Sequence[Extraction]  # findings of each, in the same order
     supersessions: Sequence[Supersession]  # the night's table
     canonical_of: Mapping[str, str]  # folded names that were merged away, to their replacement
     vectors: NDArray[np.float32] | None  # unit rows by position, shape (n, d), or None

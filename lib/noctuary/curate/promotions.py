@@ -49,7 +49,7 @@ MACHINE_SPEAKERS = frozenset(
 
 
 def read_statement(content: str) -> str | None:
-    """Return what a person says in a turn; None without a label, which may be an answer."""
+    """Return a turn's text if a person wrote it; None without a label: it may be an answer."""
     speaker, text = split_speaker(content)
     # "Assistant (planner)" is an assistant.
     name = (speaker or "").split("(")[0].replace("_", " ").replace("-", " ").strip().casefold()
@@ -57,10 +57,10 @@ def read_statement(content: str) -> str | None:
 
 
 class Heard(NamedTuple):
-    """A turn that a person said: the first columns of its row in the table, and no text."""
+    """A turn by a person: the first columns of its row in the table, and no text."""
 
     turn_id: str  # the source's id
-    content_hash: str  # so that a listing can tell whether it is still the same
+    content_hash: str  # to detect in a listing whether it has changed
     user: str | None
     wing: str | None
     session_id: str | None
@@ -72,9 +72,9 @@ class Heard(NamedTuple):
 class Candidates(NamedTuple):
     """The turns and memories of a corpus that take part."""
 
-    heard: Mapping[str | None, list[Heard]]  # the turns that people said, by user
+    heard: Mapping[str | None, list[Heard]]  # turns of persons, by user
     memories: Mapping[str | None, list[int]]  # positions of durable memories, by user
-    unheard: int  # turns that no person is known to have said
+    unheard: int  # turns not known to be a person's
 
     def seen_by(self, user: str | None) -> Ints:
         """Return the positions of the durable memories that a user may see, ascending."""
@@ -121,7 +121,7 @@ def judge_turns(
                 progress.update("judging turns", done, total)
 
 
-# What is like a turn: its nearest earlier turns and durable memories by the night's vectors.
+# Similar texts of a turn: its nearest earlier turns and durable memories by the night's vectors.
 #
 # Up to EXACT_PAIRS everything is compared, in ten seconds of one core at 384 dimensions; beyond,
 # only candidates of the cells next to a turn. Of 100,000 memories that finds 97 % of the five
@@ -324,7 +324,7 @@ def _judge(
     return Judged(position, h, r, found, reason, tuple(durable), tuple(near))
 
 
-# proposals.parquet: a row per turn that a person said, with every number of its judgement.
+# proposals.parquet: a row per turn of a person, with every number of its judgement.
 
 PROMOTIONS = "promotion/proposals.parquet"  # below the work directory
 
@@ -339,19 +339,19 @@ Row = dict[str, Any]  # a turn and its judgement, as the table has it and `--jso
 
 
 class PromotionTable(NamedTuple):
-    """What a night judged."""
+    """The turns judged in a night."""
 
     rows: tuple[Row, ...]  # by user (unowned ones first), then by time
-    is_on: bool  # False where promotion.enabled was off, and nothing was judged
+    is_on: bool  # False if promotion.enabled was off: nothing was judged
     threshold: float  # least G of a proposal
-    corpus: str  # digest of the corpus that was judged; "" where it was off
+    corpus: str  # digest of the judged corpus; "" if it was off
 
 
 def make_row(heard: Heard, judged: Judged, id_of: Callable[[int], str]) -> Row:
     """Return the row of a judged turn."""
     s, (g, gconv, gtech) = heard.signals, judged.gate
     numbers = g, s.t, judged.h, judged.r, s.d, s.p, s.a, s.dtech, gconv, gtech
-    # What it was compared with: durable memories with earlier proposals, and similar turns.
+    # Its neighbours: durable memories with earlier proposals, and similar turns.
     near = [
         {"memory_id": id_of(n.position), "kind": kind, "cosine": n.cosine}
         for kind, found in (("durable", judged.durable), ("repeated", judged.repeated))
@@ -399,7 +399,7 @@ def _schema() -> Any:
 
 
 def read_table(path: Path) -> PromotionTable:
-    """Read what `write_table` wrote."""
+    """Read a table written by `write_table`."""
     missing = f"There is no table of promotions at {path}: run the night."
     with open_noted(path, missing, "promotions") as (file, notes):
         said = bool(notes["on"]), float(notes["threshold"]), str(notes["corpus"])

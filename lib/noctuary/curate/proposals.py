@@ -21,8 +21,8 @@ from noctuary.text.tokens import NEGATED_SUFFIX, fold, is_stop_word, normalize, 
 # tombstones alone; NOOP: looked at and left alone. ADD and UPDATE supersede other targets as well.
 Action = Literal["ADD", "UPDATE", "SUPERSEDE", "NOOP"]
 Kind = Literal["exact_duplicate", "fragments", "superseded", "near_duplicate", "contradiction"]
-# What becomes of a target: a tombstone; other fields; it stays as it is (and must be there, and
-# unchanged, when the others are written); nothing.
+# The change to a target: a tombstone; other fields; none (but it must be there, and
+# unchanged, when the others are written); none at all.
 Role = Literal["superseded", "updated", "kept", "looked_at"]
 
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -37,8 +37,8 @@ class Target:
     memory_id: str  # the source's id, as text
     position: int  # in the corpus of that night
     role: Role
-    content_hash: str  # of every field of the memory, when it was looked at
-    text_hash: str  # of its content alone: what another copy of the source must have
+    content_hash: str  # of every field of the memory, at the time of the proposal
+    text_hash: str  # of its content alone: another copy of the source must have the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Where a memory says what the proposal rests on: characters [start, end); -1 where unknown."""
+    """Evidence in a memory's text: characters [start, end); -1 where unknown."""
 
     memory_id: str
     start: int
@@ -65,7 +65,7 @@ class Evidence:
     """Why."""
 
     reason: str  # one sentence for people, without any text of a memory
-    spans: tuple[Span, ...] = ()  # of the text that says so
+    spans: tuple[Span, ...] = ()  # of the text with the evidence
     cosine: float | None = None  # of the two memories' vectors, in [-1, 1], or None
     shingles: float | None = None  # Jaccard of their character trigrams, in [0, 1], or None
 
@@ -75,8 +75,8 @@ class Proposal:
     """A change to some memories, or why there is none."""
 
     action: Action
-    kind: Kind  # what the targets are to each other
-    confidence: float  # in [0, 1]: how sure it is that they are what `kind` says
+    kind: Kind  # the relation of the targets
+    confidence: float  # in [0, 1]: how certain that relation is
     user: str | None  # the owner of all of them, or None
     wing: str | None  # the wing of all of them, or None
     targets: tuple[Target, ...]  # in order of position
@@ -140,10 +140,10 @@ def open_noted(path: Path, missing: str, kind: str) -> Generator[tuple[Any, dict
         raise StoreError(unreadable) from None
 
 
-# Which memories may be looked at together: of one user and one wing, no turns, no tombstones.
+# Which memories may be compared: of one user and one wing, no turns, no tombstones.
 #
-# Stricter than recall and the graph, where a memory without a wing may belong to any: what is
-# written to a source is not to be guessed.
+# Stricter than recall and the graph, where a memory without a wing matches any wing: writing to a
+# source must not rest on a guess.
 
 Scope = tuple[str | None, str | None]  # user and wing
 
@@ -154,7 +154,7 @@ def scope_of(record: MemoryRecord) -> Scope:
 
 
 def age_key(record: MemoryRecord) -> tuple[int, int]:
-    """Return what later means: by date, undated first; of one moment, by position."""
+    """Return a sort key by age: by date, undated first; at one moment, by position."""
     return record.created_at_us, record.position
 
 
@@ -175,10 +175,10 @@ def by_scope(
     return [sorted(groups[scope], key=lambda record: record.position) for scope in order]
 
 
-# Does one text hold everything another one says: its words in their order, numbers and denials.
-# Stricter than any likeness: "port 8080" and "port 8081" are alike and differ in what they say.
+# Does one text have all words of another: in their order, with numbers and denials.
+# Stricter than any similarity: "port 8080" and "port 8081" are alike, but differ in content.
 
-# Words that negate what they modify or move it into the past, and words that say how surely
+# Words that negate others or move them into the past, and words for how certain
 # something holds: both texts must have the same ones.
 DENIALS = frozenset(
     {
@@ -222,7 +222,7 @@ def words_of(text: str) -> Words:
 
 
 def why_not_held(older: str, newer: str) -> str | None:
-    """Return what the newer text lacks of the older one, or None if it lacks nothing."""
+    """Return why the newer text lacks content of the older one, or None if it lacks nothing."""
     ours, theirs = words_of(older), words_of(newer)
     if not ours.content:
         return "The older has no words to compare."
@@ -240,7 +240,7 @@ def why_not_held(older: str, newer: str) -> str | None:
     return None
 
 
-# What a proposal would write, made of the words that are there: pieces joined, fields united.
+# Text and fields that a proposal would write, from existing words: pieces joined, fields united.
 
 FIELD_MAX_CHARS = (
     500  # of tags or keywords, as the store's own server takes (research/peers.md 2.3)

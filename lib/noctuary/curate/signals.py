@@ -11,7 +11,7 @@ from typing import NamedTuple
 from noctuary.text.marks import SENTENCE_END
 from noctuary.text.tokens import is_stop_word, tokenize
 
-# What is looked for in a text: marks.txt has the patterns.
+# Patterns to find in a text: marks.txt has them.
 
 
 class Finder(NamedTuple):
@@ -21,7 +21,7 @@ class Finder(NamedTuple):
     hint: re.Pattern[str]  # much cheaper, in every text that `pattern` is in
 
     def is_in(self, text: str) -> bool:
-        """Say whether it occurs."""
+        """Return whether it occurs."""
         return bool(self.hint.search(text) and self.pattern.search(text))
 
     def count(self, text: str) -> int:
@@ -55,10 +55,10 @@ def finders() -> dict[str, Finder]:
 
 
 class Weighed(NamedTuple):
-    """What the marks of one signal found in a text."""
+    """The marks of one signal found in a text."""
 
     total: float  # a sum of weights, in [0, 1]
-    names: tuple[str, ...]  # of the marks that are there, in the order of the list
+    names: tuple[str, ...]  # of the marks found, in the order of the list
 
 
 def _weigh(
@@ -76,8 +76,8 @@ def _weigh(
     return Weighed(min(total / norm, 1.0), tuple(names))
 
 
-# The signals of a text, each by its marks and their weights (research/peers.md 1.2). What a text
-# states about people, days, amounts and tastes is read in English, but for digits and units.
+# The signals of a text, each by its marks and their weights (research/peers.md 1.2). Statements
+# about people, days, amounts and tastes are read in English only, apart from digits and units.
 
 STATED = {"date": 0.3, "quantity": 0.2, "person": 0.3, "preference": 0.4, "fact": 0.3}
 TECHNICAL = {
@@ -140,14 +140,14 @@ def structure(text: str) -> Weighed:
     return _weigh(STRUCTURED, text)
 
 
-READ_CHARS = 16_384  # code points of a text that are read
-# A date or an amount among fewer content words says nothing alone: "Nobody knows. 77 rows."
+READ_CHARS = 16_384  # code points read of a text
+# A date or an amount among fewer content words means nothing: "Nobody knows. 77 rows."
 LEAST_WORDS, OF_SOMETHING = 5, frozenset({"date", "quantity"})
 _DIGITS = 6
 
 
 class Signals(NamedTuple):
-    """What the words of a text say; every number is in [0, 1]."""
+    """Signals of a text's words; every number is in [0, 1]."""
 
     t: float  # technical density, T: how far the technical branch counts
     d: float  # conversational structure, D
@@ -155,14 +155,14 @@ class Signals(NamedTuple):
     a: float  # actionability, A
     dtech: float  # technical structure, Dt
     marks: tuple[str, ...] = ()  # names of the marks found, sorted
-    words: int = LEAST_WORDS  # distinct content words of what it states
+    words: int = LEAST_WORDS  # distinct content words of its statements
 
 
 BLANK = Signals(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def read_signals(text: str) -> Signals:
-    """Return the signals of what a person said; 0 for a blank text."""
+    """Return the signals of a person's text; 0 for a blank text."""
     read = text[:READ_CHARS]
     if not read.strip():
         return BLANK
@@ -202,7 +202,7 @@ def novelty(durable_cosines: list[float]) -> float:
 
 
 def repetition(turn_cosines: list[float], durable_cosines: list[float]) -> float:
-    """Return R = F (1 - S): how often something was said, unless it is durable already."""
+    """Return R = F (1 - S): how often a text recurs, unless it is durable already."""
     said = sum(c >= REPEATED_COSINE for c in turn_cosines)
     kept = sum(c >= SATURATED_COSINE for c in durable_cosines)
     return min(said / REPEATED_CAP, 1.0) * (1.0 - min(kept / SATURATED_CAP, 1.0))
@@ -221,9 +221,9 @@ def gate(signals: Signals, h: float, r: float) -> Gate:
 
 
 def said_something(signals: Signals) -> bool:
-    """Return whether the words alone speak for a turn, in the branch that counts.
+    """Return whether the words alone support a turn, in the branch that counts.
 
-    Novelty and repetition cannot: in an empty store everything is new, and what is said most often
+    Novelty and repetition cannot: in an empty store everything is new, and the most frequent text
     is "thanks". Nor can a date or an amount in an answer that only its question explains.
     """
     gtech = gate(signals, 0.0, 0.0).gtech

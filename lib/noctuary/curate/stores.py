@@ -56,7 +56,7 @@ Change = Literal["tombstone", "update", "add", "forget"]
 class Entry(NamedTuple):
     """One touched row."""
 
-    journal_id: int  # of the whole application; what `--undo` takes
+    journal_id: int  # of the whole application; the argument of `--undo`
     entry: int  # order within it, from 0
     proposal_id: str
     row_id: int
@@ -81,14 +81,14 @@ class _Rows:
     row.
     """
 
-    display: str  # what it is called in messages; no secret
-    notes: tuple[str, ...] = ()  # what its owner should know before writing, as sentences
+    display: str  # its name in messages; no secret
+    notes: tuple[str, ...] = ()  # warnings for its owner before writing, as sentences
     _settings: CorpusSettings  # as of the night that made the proposals
-    # Of `memories`, generated ones left out: name to what a value of it is put in by
+    # Of `memories`, without generated ones: name to the expression that inserts a value
     _columns: Mapping[str, str]
     _never_copied: frozenset[str]
     _there = "true"  # condition on a row that is not removed
-    _find_table: str  # gives a row where there is a table of a name
+    _find_table: str  # returns a row if a table of a name exists
     take_back: str  # removes a row in the way of the source's own clients
     erase: str  # the same, and leaves nothing of its texts in the row
 
@@ -188,7 +188,7 @@ class SqliteStore(_Rows):
     def __init__(
         self, path: Path, settings: CorpusSettings, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS
     ) -> None:
-        SqliteSource(path).close()  # its checks of the schema, and what it says where they fail
+        SqliteSource(path).close()  # for its checks of the schema, and its errors
         self.display, self._settings = str(path), settings
         self._timeout_s = busy_timeout_ms / 1000
         uri = f"{path.absolute().as_uri()}?mode=rw"
@@ -243,7 +243,7 @@ class SqliteStore(_Rows):
         )
 
     def restore(self, row_id: int, image: str) -> None:
-        """Set the columns RESTORED to what an image says."""
+        """Restore the columns RESTORED from an image."""
         before: dict[str, Any] = json.loads(image)
         kept = {name: before[name] for name in RESTORED}
         self.update(
@@ -369,7 +369,7 @@ class PostgresStore(_Rows):
         return str(found[0][0]) if found else None
 
     def restore(self, row_id: int, image: str) -> None:
-        """Set the columns RESTORED to what an image says, by the types of the table itself."""
+        """Restore the columns RESTORED from an image, with the types of the table itself."""
         names = ", ".join(RESTORED)
         self.execute(
             f"UPDATE memories SET ({names}) = (SELECT {names} FROM "

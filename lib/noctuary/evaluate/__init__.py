@@ -1,1 +1,1 @@
-"""How well recall finds what it should: labels, metrics, statistics, decisions, the report."""
+"""Measure recall: labels, metrics, statistics, decisions, the report."""

@@ -62,12 +62,12 @@ from noctuary.recall.result import (
 )
 from noctuary.work.content import ContentStore
 
-# Whether the score of the best result tells that there is an answer, for one arm.
+# Whether the score of the best result shows that there is an answer, for one arm.
 
 
 @dataclass(frozen=True, slots=True)
 class Abstention(Result):
-    """How well an arm's top score separates what it can answer from what it cannot."""
+    """How well an arm's top score separates answerable from unanswerable queries."""
 
     name: str  # the arm's
     metric: str  # above 0 counts as a correct answer
@@ -131,7 +131,7 @@ def _confidences(run: Run, query_ids: Sequence[str]) -> list[float | None]:
 
 
 def _auroc_interval(known: Floats, unknown: Floats, resampling: Resampling) -> Interval | None:
-    """Return the percentile interval of the AUROC; both kinds of queries are drawn anew."""
+    """Return the percentile interval of the AUROC; both kinds of queries are resampled."""
     n, m = known.size, unknown.size
     if min(n, m) < MIN_VALUES:
         return None
@@ -170,10 +170,10 @@ def calibrate(
     resampling: Resampling = STANDARD,
     within: tuple[float, float] = (0.0, 1.0),
 ) -> Calibrated | str:
-    """Choose the threshold of a signal, or say why there is none."""
+    """Choose the threshold of a signal, or return why there is none."""
     # The largest one within the bounds that keeps 1 - MAX_RECALL_LOSS of the answerable queries'
-    # recall. An unanswerable query has no say in it, so that a handful cannot move it, but a veto:
-    # a signal whose AUROC on them is not above .5 tells nothing.
+    # recall. Unanswerable queries do not move it, so that a handful cannot, but can veto it:
+    # a signal whose AUROC on them is not above .5 does not separate anything.
     if len(answerable) < MIN_ANSWERABLE:
         return f"{len(answerable)} queries are too few to calibrate by, {MIN_ANSWERABLE} are needed"
     known, unknown = _checked(answerable), _checked(unanswerable)
@@ -199,7 +199,7 @@ def calibrate(
 
 
 def describe(found: Calibrated, asked: str = "answerable queries") -> str:
-    """Return in words what a threshold costs; `asked` says what was asked."""
+    """Describe the cost of a threshold; `asked` is the noun for the queries."""
     known = round(found["answerable_abstained"] * found["n_answerable"])
     return (
         f"{found['name']}: below {found['threshold']:.3f} nothing is an answer, which drops "
@@ -209,7 +209,7 @@ def describe(found: Calibrated, asked: str = "answerable queries") -> str:
 
 
 def describe_unanswerable(found: Calibrated) -> str:
-    """Return in words what it saves."""
+    """Describe the benefit of a threshold."""
     share, n = found["unanswerable_abstained"], found["n_unanswerable"]
     if share is None:
         return "no unanswerable query tells what that is good for"
@@ -261,7 +261,7 @@ def _checked(scores: Sequence[float]) -> Floats:
 
 
 def measure_abstention(questions: Questions, runs: Runs) -> Abstention | None:
-    """Say how well the top score tells answerable from unanswerable queries, if there are both."""
+    """Measure how the top score separates answerable from unanswerable queries, if both exist."""
     group = next(iter(questions.groups), None)
     if group is None or UNANSWERABLE not in runs:
         return None
@@ -272,34 +272,34 @@ def measure_abstention(questions: Questions, runs: Runs) -> Abstention | None:
 
 Vectors = NDArray[np.float32]
 
-# What prompts come to that nobody's memory answers: what is usual for them, by signal.
+# Baseline signals for prompts that no memory answers.
 
-RIDGE = 0.0125  # pull of the direction towards nought, per unit of weight: less fits single prompts
+RIDGE = 0.0125  # pull of the direction towards zero, per unit of weight: less fits single prompts
 MOST_ROWS = 5_000  # memories that the direction is fitted on: more cost seconds and turn it little
 FOLDS = 5  # a prompt's own likeness comes from a direction that was fitted without its fold
 LEAST_DEVIATION = 0.02  # of any feature: prompts of a script that the store lacks are nearly equal
-POOLED_SHARE = 0.5  # least deviation of a script by the pooled one: few prompts tell it roughly
+POOLED_SHARE = 0.5  # least deviation of a script by the pooled one: few prompts estimate it roughly
 DIRECTION_DIGITS = 5  # decimals kept of the direction, so that equal nights seal equal files
 
 
 @dataclass(frozen=True, slots=True)
 class Prompted:
-    """What everyday prompts came to by one signal."""
+    """Results of everyday prompts for one signal."""
 
     signal: str  # one of `answerability.SIGNALS`
-    measure: Measure  # what is usual for them
+    measure: Measure  # the baseline
     scores: list[float]  # by that measure, in [0, 1], floored as thresholds are
 
 
 def find_asker(reader: SnapshotReader) -> str | None:
-    """Return of whom a store has most memories, who is asked for; None for nobody."""
+    """Return the user with most memories in a store, whose view is used; None for no user."""
     owners = reader.facets["user"]
     most = int(np.bincount(owners.codes + 1).argmax())
     return owners.values[most - 1] if most else None
 
 
 def scope_mask(reader: SnapshotReader, user: str | None) -> Mask | None:
-    """Return what a user may see; None for everything."""
+    """Return the memories visible to a user; None for all."""
     return build_mask(Scope(user=user), reader.facets, reader.created_at_us)[0]
 
 
@@ -310,7 +310,7 @@ def ask_prompts(
     vectors: Vectors | None,
     depth: int,
 ) -> dict[str, Prompted]:
-    """Return what everyday prompts come to for the asker, by the signals that a pack has."""
+    """Return the results of everyday prompts for the asker, by the signals that a pack has."""
     reader, prompts = recaller.reader, read_everyday()
     mask, graph = scope_mask(reader, asker), SnapshotGraph(reader)
     both = None if vectors is None else (_own_vectors(reader, mask), vectors)
@@ -372,7 +372,7 @@ def find_usual(
 
 def moments(vectors: Vectors) -> tuple[Floats, Floats]:
     """Return mean products, shape (d + 1, d + 1), and mean, (d + 1,), of vectors and a 1 each."""
-    # In doubles: what is left of rounding is less than DIRECTION_DIGITS, whoever multiplies.
+    # In doubles: rounding stays below DIRECTION_DIGITS on every machine.
     wide = np.column_stack([vectors, np.ones(len(vectors))])
     return wide.T @ wide / len(vectors), wide.mean(axis=0)
 
@@ -384,7 +384,7 @@ def fit_direction(own: tuple[Floats, Floats], prompts: tuple[Floats, Floats]) ->
 
 
 def _own_vectors(reader: SnapshotReader, mask: Mask | None) -> Vectors:
-    """Return vectors of what may be seen, at most MOST_ROWS."""
+    """Return vectors of visible memories, at most MOST_ROWS."""
     seen = np.arange(reader.count) if mask is None else np.flatnonzero(mask)
     if reader.vectors is None or not seen.size:
         return np.empty((0, 0), dtype=np.float32)
@@ -433,7 +433,7 @@ def everyday_vectors(
 # The thresholds that a snapshot carries.
 
 LET_THROUGH = 0.015  # share of everyday prompts let through: more injects noise, less loses answers
-LENIENT = 0.02  # by its own questions: they repeat words, so for words alone they have no say
+LENIENT = 0.02  # by its own questions: they repeat words, so words alone are not judged by them
 MOST_LET_THROUGH = {WORDS_AND_VECTORS: 0.1, WORDS: 0.05}  # by the owner's labels
 BAR_SHARE = 0.5  # share of everyday prompts whose best memory reaches the bar of a single memory
 OWN_METRIC = "recall@3 of its own questions"  # as many memories as a hook injects
@@ -477,7 +477,7 @@ def calibrate_signals(
 def _seal(
     prompted: Prompted, by_labels: Calibrated | str, by_own: Calibrated | str | None
 ) -> tuple[dict[str, Any], str]:
-    """Return what is sealed of a signal, and why: by labels, own questions or prompts."""
+    """Return the sealed values of a signal, and why: by labels, own questions or prompts."""
     scores = prompted.scores
     chosen: Calibrated = {}
     if not isinstance(by_labels, str):
@@ -545,7 +545,7 @@ def _by_own(
 def _scores(
     recaller: Recaller, profile: RetrievalProfile, queries: Sequence[Query], signal: str
 ) -> list[float] | None:
-    """Return every query's score, asked as the evaluation asks; None if one has another signal."""
+    """Return every query's score, as the evaluation runs it; None if one has another signal."""
     scores: list[float] = []
     for query in queries:
         asked = recaller.recall(query.text, PLAN.k, profile=profile, scope=scope_of(query))

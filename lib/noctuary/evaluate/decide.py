@@ -1,4 +1,4 @@
-"""What is proven: a better ranking than the configured one, or a loss against what serves."""
+"""Detect proven gains over the configured ranking, and proven losses of a candidate."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ from noctuary.work.content import ContentStore
 # 3. All queries: the same, with p after Holm's correction across all challengers.
 
 DECISION_METRIC = "ndcg@10"
-"""Looks at the order of the first ten, so it also sees what a changed weight does inside them;
+"""Looks at the order of the first ten, so it also sees the effect of a changed weight inside them;
 recall@10 would move only where a memory crosses rank ten, and needs more queries for it."""
 
 MIN_HALF = 25  # queries per half to adopt (Voorhees and Buckley 2002): lower trusts a few
-SERVED = "served"  # what the configured ranking is called among the arms
+SERVED = "served"  # name of the configured ranking among the arms
 
 Guards = Mapping[str, Mapping[str, Scores]]
 """Scores by arm on queries that may veto a challenger but never adopt one, by their stratum."""
@@ -65,7 +65,7 @@ CHALLENGERS: Mapping[str, Mapping[str, Any]] = {
     "graph_2": {"graph_weight": 2.0},
     "sessions_0": {"session_weight": 0.0},
 }
-"""By name, which reports and kept runs are joined by, what differs from the configured ranking;
+"""Changes to the configured ranking by name, which joins reports and kept runs;
 `dense_share` is that of the dense leg in the sum of both legs' weights. One step each way, and one
 long one towards the dense leg, for stores whose questions share no words with their answers
 (prefeval and locomo_plus gain most there). The one that equals the configured ranking is not to be
@@ -84,7 +84,7 @@ def challenge(name: str, served: RetrievalProfile) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Tested(Result):
-    """What was found about one challenger."""
+    """The result for one challenger."""
 
     name: str
     difference: Difference  # challenger minus default; `p_holm` is over all challengers
@@ -95,13 +95,13 @@ class Tested(Result):
 
 @dataclass(frozen=True, slots=True)
 class Decision(Result):
-    """What the night decided and why."""
+    """The night's decision and its reason."""
 
     adopted: str | None  # a challenger, or None to keep the configured ranking
     reason: str  # one plain sentence with the numbers
     tested: tuple[Tested, ...]  # in the order given
     n: int  # queries that could decide (guards apart)
-    metric: str  # what the differences are of
+    metric: str  # the metric of the differences
 
 
 def decide(
@@ -133,7 +133,7 @@ def decide(
 
 
 def decide_by_groups(scored: Mapping[str, Mapping[str, Scores]]) -> Decision:
-    """Choose at most one of CHALLENGERS by what every arm scored, by group and arm."""
+    """Choose at most one of CHALLENGERS by the scores of every arm, by group and arm."""
     deciding = scored.get(LABELLED, {})  # exact phrases can only veto
     guards = {EXACT: scored[EXACT]} if scored.get(EXACT) else {}
     challengers = {name: deciding[name] for name in CHALLENGERS if name in deciding}
@@ -141,7 +141,7 @@ def decide_by_groups(scored: Mapping[str, Mapping[str, Scores]]) -> Decision:
 
 
 def adopted_ranking(decision: Decision, served: RetrievalProfile) -> dict[str, Any] | None:
-    """Return what the snapshot carries: the adopted fields and the evidence; None for nothing."""
+    """Return the part for the snapshot: the adopted fields and the evidence; None without any."""
     if (name := decision.adopted) is None:
         return None
     return {
@@ -258,7 +258,7 @@ def _numbers(difference: Difference) -> str:
     return f"{difference.mean:+.3f}{between}, p = {difference.p_value:.4f}, n = {difference.n}"
 
 
-# Whether a candidate has lost recall against what serves.
+# Whether a candidate has lost recall against the serving snapshot.
 
 DROP_METRICS = (HEADLINE_METRIC, "ndcg@10")  # is the answer there, and where
 
@@ -283,7 +283,7 @@ def find_drops(
     return drops, len(tested)
 
 
-# The rankings that a night compares: which they are, and what they answered.
+# The rankings that a night compares, and their results.
 
 PLAN = RunPlan(k=10, depth=50, timed=False)
 """The same for every arm, or their first ten would come from lists of different depth. Up to the
@@ -308,11 +308,11 @@ def words_only(profile: RetrievalProfile) -> RetrievalProfile:
     return profile.replaced(lexical_weight=1.0, dense_weight=0.0, graph_weight=0.0)
 
 
-# One snapshot and one profile as a retriever, and what is kept of its answers.
+# One snapshot and one profile as a retriever, and its saved answers.
 
 
 def scope_of(query: Query) -> Scope:
-    """Return what its user may see and existed then; finding the wing is part of the work."""
+    """Return the scope of the query's user and moment; finding the wing is part of the work."""
     return Scope(as_of=query.as_of, user=query.extras.get(USER_KEY))
 
 
@@ -337,7 +337,7 @@ KEPT_PER_WRITE = 64  # answers that a stop costs at most; a write each would cos
 
 
 class KeptAnswers:
-    """What retrievers answered, ids and scores alone: a night that is stopped asks none again."""
+    """Saved answers of retrievers, ids and scores alone: a night that is stopped repeats none."""
 
     def __init__(self, store: ContentStore) -> None:
         self._store = store
@@ -350,7 +350,7 @@ class KeptAnswers:
         plan: RunPlan,
         progress: Progress,
     ) -> Run:
-        """Ask every query that nobody has asked this snapshot, profile and archive."""
+        """Run the queries that have no saved answer for this snapshot, profile and archive."""
         recaller = retriever.recaller
         archived = recaller.inputs_now().archive()
         archive = None if archived is None else archived.key
@@ -400,13 +400,13 @@ def ask_arms(
     return runs
 
 
-# What runs come to, and how they are written down.
+# Scores and JSON of runs.
 
 TOP_SCORE_DIGITS = 5  # of a top score: equal nights leave equal files, whatever the machine does
 
 
 def runs_to_json(runs: Runs) -> dict[str, dict[str, Any]]:
-    """Return runs as plain values, their scores cut to what no number of threads changes."""
+    """Return runs as plain values, their scores rounded so that thread counts do not matter."""
 
     def told(run: Run) -> dict[str, Any]:
         scores = [None if s is None else round(s, TOP_SCORE_DIGITS) for s in run.top_scores]
@@ -416,7 +416,7 @@ def runs_to_json(runs: Runs) -> dict[str, dict[str, Any]]:
 
 
 def runs_from_json(raw: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Run]]:
-    """Read back what `runs_to_json` returned; ValueError if it is damaged."""
+    """Parse the output of `runs_to_json`; ValueError if it is damaged."""
     return {g: {name: Run.from_json(run) for name, run in arms.items()} for g, arms in raw.items()}
 
 
@@ -425,7 +425,7 @@ def score_group(questions: Questions, runs: Runs, group: str) -> dict[str, Score
     return {name: score_run(run, questions.groups[group]) for name, run in runs[group].items()}
 
 
-# A candidate against what serves, on the queries whose answers stand unchanged in both.
+# A candidate against the serving snapshot, on queries whose answers are unchanged in both.
 
 
 def compare_snapshots(
@@ -434,7 +434,7 @@ def compare_snapshots(
     questions: Questions,
     progress: Progress = SILENT,
 ) -> tuple[dict[str, Comparison], DropReport]:
-    """Ask two snapshots the same queries; return the differences by group and what was lost."""
+    """Run the same queries on two snapshots; return the differences by group and the losses."""
     found: dict[str, Comparison] = {}
     asked = 0
     for group, queries in questions.groups.items():

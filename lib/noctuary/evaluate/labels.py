@@ -38,8 +38,8 @@ def _read(
     error: type[errors.FileFaultsError],
     empty: str,
 ) -> Iterator[tuple[int, T]]:
-    """Yield what the non-blank lines of a file hold, with their numbers, from 1."""
-    # Lines end at \n only: U+2028 inside a JSON string is text. What `parse` refuses joins the
+    """Yield the parsed non-blank lines of a file, with their numbers, from 1."""
+    # Lines end at \n only: U+2028 inside a JSON string is text. Errors of `parse` join the
     # caller's faults, which are raised at the end; a damaged archive (.gz) ends it at once.
     number, is_empty = 0, True
     try:
@@ -161,7 +161,7 @@ def _shorten(values: Sequence[object]) -> str:
 
 DEFAULT_STRATUM = "all"
 UNGRADED = 1  # grade of a relevant id that has none of its own
-USER_KEY = "user"  # extra key of a query: on whose behalf it is asked
+USER_KEY = "user"  # extra key of a query: the user who asks
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +172,8 @@ class Query:
     text: str  # not blank
     stratum: str  # the kind of question; macro averages are taken within it
     relevant_ids: tuple[str, ...]  # each once; empty for an unanswerable question
-    wing: str | None = None  # whose memory is asked
-    as_of: datetime | None = None  # the moment at which it is asked (UTC)
+    wing: str | None = None  # the wing to search
+    as_of: datetime | None = None  # the moment of the query (UTC)
     # Every other key of the line; and the grade (from 1) of every relevant id, none for all 1.
     extras: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
     grades: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
@@ -191,7 +191,7 @@ class Query:
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Self:
-        """Read back what `to_json` returned."""
+        """Parse the output of `to_json`."""
         found: dict[str, Any] = {**row, "relevant_ids": tuple(row["relevant_ids"])}
         found["as_of"] = datetime.fromisoformat(row["as_of"]) if row["as_of"] else None
         return cls(**found)
@@ -204,7 +204,7 @@ _OWN_KEYS = frozenset(Query.__slots__) - {"extras"}
 class QuerySet:
     """The queries of a file, in file order."""
 
-    ranked: tuple[Query, ...]  # with at least one label: what the metrics are over
+    ranked: tuple[Query, ...]  # with at least one label: the metrics average over these
     unanswerable: tuple[Query, ...]  # by nothing in the corpus; never averaged with the others
 
 

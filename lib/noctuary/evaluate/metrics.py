@@ -35,11 +35,11 @@ from noctuary.evaluate.statistics import (
 
 # Metrics of one ranking.
 
-DEFAULT_DEPTH = 100  # ranks looked at: a first hit below would add less than 0.01 to a value
+DEFAULT_DEPTH = 100  # ranks examined: a first hit below would add less than 0.01 to a value
 
 
 def _hit_ranks(ranking: Sequence[str], relevant: Collection[str], k: int) -> list[int]:
-    """Return the ranks (from 1, at most k) at which a relevant id stands for the first time."""
+    """Return the ranks (from 1, at most k) at which a relevant id first occurs."""
     if not relevant:
         raise ValueError(
             "no relevant id: a metric of a query without labels is undefined; "
@@ -62,7 +62,7 @@ def recall_at_k(ranking: Sequence[str], relevant: Collection[str], k: int) -> fl
 
 
 def all_relevant_at_k(ranking: Sequence[str], relevant: Collection[str], k: int) -> float:
-    """Return 1.0 if every relevant id stands in the top k, else 0.0: all of an answer or none."""
+    """Return 1.0 if every relevant id is in the top k, else 0.0: all of an answer or none."""
     return float(len(_hit_ranks(ranking, relevant, k)) == len(set(relevant)))
 
 
@@ -75,7 +75,7 @@ def average_precision(ranking: Sequence[str], relevant: Collection[str], depth: 
 def reciprocal_rank(
     ranking: Sequence[str], relevant: Collection[str], depth: int = DEFAULT_DEPTH
 ) -> float:
-    """Return 1 / rank of the first relevant id, in [0, 1]; 0 if none stands within the depth."""
+    """Return 1 / rank of the first relevant id, in [0, 1]; 0 if none is within the depth."""
     ranks = _hit_ranks(ranking, relevant, depth)
     return 1.0 / ranks[0] if ranks else 0.0
 
@@ -97,7 +97,7 @@ def graded_ndcg_at_k(ranking: Sequence[str], grades: Mapping[str, int], k: int) 
     for rank in _hit_ranks(ranking, gain_of, k):
         gains[rank - 1] = gain_of[ranking[rank - 1]]
     ideal = sorted(gain_of.values(), reverse=True)[:k]
-    # The minimum takes off what rounding of the terms may leave above 1.
+    # The minimum cuts rounding errors of the terms above 1.
     return min(1.0, dcg(gains) / dcg(ideal))
 
 
@@ -106,7 +106,7 @@ def graded_ndcg_at_k(ranking: Sequence[str], grades: Mapping[str, int], k: int) 
 DEFAULT_METRICS = (
     "recall@5", "recall@10", "all_relevant@10", "precision@5", "ndcg@10", "mrr@50", "map@50",
 )  # fmt: skip
-HEADLINE_METRIC = "recall@10"  # what a night is summed up by: whether the answer is there at all
+HEADLINE_METRIC = "recall@10"  # summary of a night: whether the answer is found at all
 
 # By the part of a metric's name before the @; only nDCG looks at the grades.
 FAMILIES: dict[str, Callable[[Sequence[str], Mapping[str, int], int], float]] = {
@@ -121,7 +121,7 @@ FAMILIES: dict[str, Callable[[Sequence[str], Mapping[str, int], int], float]] = 
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """What a run scored, query by query."""
+    """The scores of a run, query by query."""
 
     name: str
     metrics: tuple[str, ...]  # names of the columns
@@ -170,7 +170,7 @@ def parse_metric(name: str) -> tuple[str, int]:
 def score_run(
     run: Run, queries: Sequence[Query], metrics: Sequence[str] = DEFAULT_METRICS
 ) -> Scores:
-    """Score a run of these queries and perhaps others; ValueError for what is missing."""
+    """Score a run of these queries and perhaps others; ValueError for missing ones."""
     chosen = [parse_metric(name) for name in metrics]
     rankings = dict(zip(run.query_ids, run.rankings, strict=True))
     if not queries:
@@ -201,7 +201,7 @@ def score_run(
 
 
 T = TypeVar("T")
-Part = dict[str, T]  # what is known of each metric over the same queries
+Part = dict[str, T]  # values of each metric over the same queries
 
 
 def _measure(
@@ -267,7 +267,7 @@ class Comparison(Result):
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
-        """Read back what `to_json` returned; KeyError if a key is missing."""
+        """Parse the output of `to_json`; KeyError if a key is missing."""
         return cls(raw["ours"], raw["baseline"], *_read_parts(Difference, raw))
 
 
@@ -323,7 +323,7 @@ def _adjust(strata: dict[str, Part[Difference]]) -> dict[str, Part[Difference]]:
 
 # From scores to a report: means per stratum and overall, with intervals.
 
-MS_DIGITS = 3  # decimals of a time: microseconds, far below what a machine repeats
+MS_DIGITS = 3  # decimals of a time: microseconds, far below the noise of a machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +346,7 @@ class Latency(Result):
 
 @dataclass(frozen=True, slots=True)
 class Report(Result):
-    """What one arm scored on n queries; latency is None if the run was not timed."""
+    """Results of one arm on n queries; latency is None if the run was not timed."""
 
     name: str
     n: int
@@ -357,7 +357,7 @@ class Report(Result):
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
-        """Read back what `to_json` returned; KeyError if a key is missing."""
+        """Parse the output of `to_json`; KeyError if a key is missing."""
         (overall, strata), latency = _read_parts(Mean, raw), raw["latency"]
         latency = None if latency is None else Latency.from_json(latency)
         return cls(raw["name"], raw["n"], overall, raw["macro"], strata, latency)
@@ -400,12 +400,12 @@ def _read_parts(kind: type[R], raw: Mapping[str, Any]) -> tuple[Part[R], dict[st
     return read(raw["overall"]), {name: read(part) for name, part in raw["strata"].items()}
 
 
-# Whether a score tells when to stay silent: AUROC and the risk-coverage curve.
+# Whether a score shows when to stay silent: AUROC and the risk-coverage curve.
 
 
 @dataclass(frozen=True, slots=True)
 class RiskCoverage(Result):
-    """What is risked at every threshold that tells queries apart, the highest threshold first."""
+    """Risk and coverage at every distinct threshold, the highest threshold first."""
 
     thresholds: tuple[float, ...]  # the distinct confidences, descending; answered from there on
     coverage: tuple[float, ...]  # share of the queries that is answered, rising to 1
@@ -446,7 +446,7 @@ def risk_coverage(confidence: Floats, correct: NDArray[np.bool_]) -> RiskCoverag
     last_of_tie = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), ranked.size - 1)
     answered = last_of_tie + 1
     errors = np.cumsum(~correct[order], dtype=np.int64)[last_of_tie]
-    # Ties share their errors evenly: what breaking them at random would give on average.
+    # Ties share their errors evenly: the average of breaking them at random.
     count = np.arange(1, ranked.size + 1)
     expected_errors = np.interp(count, np.append(0, answered), np.append(0, errors))
     return RiskCoverage(

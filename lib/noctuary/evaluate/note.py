@@ -1,4 +1,4 @@
-"""The morning note: what a person should know of a night, by what its stages say of themselves."""
+"""The morning note: a night's results in a few sentences, from the facts of its stages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SOURCE_WARNINGS = {
     UNREAD_EXPIRY: "memories of mem0 that stay, as their expiration_date is not understood: {:,}",
     UNREAD_DATE: "memories without a date, as theirs is not understood or has two meanings: {:,}",
 }
-"""What a source's warnings mean, where its owner can mend them; {} is how many rows."""
+"""Sentences for a source's warnings that its owner can fix; {} is how many rows."""
 
 _RUN_AGAIN = (
     "run the night again, which rebuilds the candidate; if it is refused again, "
@@ -48,12 +48,12 @@ _REMEDIES = {
     "every_tier_row_has_its_memory": "remove the store's lance directory and run the night again",
     "no_tier_row_is_unindexed": "remove the store's lance directory and run the night again",
 }
-"""What to do about a failed check, where running the night again is not all (docs/gates.md)."""
+"""Remedies for a failed check, if running the night again is not enough (docs/gates.md)."""
 
 
 def write_note(stages: Sequence[StageResult], verdict: Verdict | None = None) -> list[str]:
-    """Return what a night came to in a few sentences; numbers and ids, never a text of a memory."""
-    # Of a stage that is missing nothing is said, nor of what is zero.
+    """Return the results of a night in sentences; numbers and ids, never a text of a memory."""
+    # Missing stages and zero counts are left out.
     done = {stage.name: stage for stage in stages}
     parts = (
         _note_corpus, _note_withheld, _note_graph, _note_summaries, _note_recall,
@@ -71,7 +71,7 @@ Done = Mapping[str, StageResult]
 
 
 def _told(done: Done, name: str) -> dict[str, Any]:
-    """Return what a stage counted; empty where it did not run."""
+    """Return the counts of a stage; empty if it did not run."""
     stage = done.get(name)
     return {**stage.facts, **stage.notes} if stage is not None else {}
 
@@ -82,7 +82,7 @@ def _news(done: Done, name: str) -> dict[str, Any]:
 
 
 def _counted(rows: Iterable[tuple[int, str, str, str]]) -> str:
-    """Return the counts that are not zero with their nouns and what follows them."""
+    """Return the counts that are not zero with their nouns and suffixes."""
     return ", ".join(plural(n, noun, nouns) + more for n, noun, nouns, more in rows if n)
 
 
@@ -188,7 +188,7 @@ def _note_recall(done: Done) -> Iterator[str]:
 
 
 def _against(compared: Mapping[str, Any], group: str) -> str:
-    """Return the difference of a group to what serves, with its interval where it has one."""
+    """Return the difference of a group to the serving snapshot, with its interval if known."""
     difference, ends = compared[f"{group} {HEADLINE_METRIC}"], compared["intervals"].get(group)
     if not difference and not any(ends or ()):
         return f"{group} no different"

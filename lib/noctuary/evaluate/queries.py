@@ -1,4 +1,4 @@
-"""What a night asks its store: labelled queries, phrases, and questions by rule."""
+"""The queries of a nightly evaluation: labelled queries, phrases, and questions by rule."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ GROUPS = (LABELLED, EXACT)  # those that are ranked, in the order of reports
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """Queries by group (ranked, in the order of GROUPS, none empty), and what is to be said."""
+    """Queries by group (ranked, in the order of GROUPS, none empty), with notes."""
 
     groups: Mapping[str, tuple[Query, ...]] = field(default_factory=dict[str, tuple[Query, ...]])
     unanswerable: tuple[Query, ...] = ()  # the owner's queries that nothing answers
-    notes: tuple[str, ...] = ()  # one sentence per thing that was left out
+    notes: tuple[str, ...] = ()  # one sentence per omission
 
     def counts(self) -> dict[str, int]:
         """Return how many queries each group holds."""
@@ -58,7 +58,7 @@ class Questions:
         return {**found, UNANSWERABLE: len(self.unanswerable)}
 
     def texts(self) -> list[str]:
-        """Return what is asked, the unanswerable ones last."""
+        """Return the texts of all queries, the unanswerable ones last."""
         asked = (*self.groups.values(), self.unanswerable)
         return [query.text for queries in asked for query in queries]
 
@@ -72,7 +72,7 @@ class Questions:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
-        """Read back what `to_json` returned."""
+        """Parse the output of `to_json`."""
         held = raw["groups"]
         groups = {name: tuple(map(Query.from_json, held[name])) for name in GROUPS if name in held}
         unanswerable = tuple(map(Query.from_json, raw["unanswerable"]))
@@ -80,7 +80,7 @@ class Questions:
 
 
 def find_labels(source: SourceName, configured: str) -> Path | None:
-    """Return the file of labelled queries: the configured one, else that beside a source file."""
+    """Return the file of labelled queries: the configured one, else the one next to the source."""
     if configured:
         return Path(configured).expanduser()
     if isinstance(source, DatabaseName):
@@ -110,7 +110,7 @@ def gather_questions(memories: Path, labels: Path | None, exact: int) -> Questio
 
 
 def _read_labelled(path: Path | None) -> tuple[QuerySet, list[str]]:
-    """Return what the owner's file holds, and why it is not used if it is not."""
+    """Return the queries of the owner's file, and why it is not used if it is not."""
     if path is None:
         note = f"no {QUERIES_FILE} next to the source, so the night asks only phrases of its own"
     else:
@@ -152,7 +152,7 @@ def _answerable(queries: Sequence[Query], known: Collection[str]) -> tuple[tuple
 
 
 def _ask_as_owner(queries: Sequence[Query], owners: Mapping[str, str | None]) -> tuple[Query, ...]:
-    """Ask for the user whom a query names, or the owner of a label: nobody else may see theirs."""
+    """Set each query's user: the one it names, or the owner of a label, who alone may see it."""
     asked: list[Query] = []
     for query in queries:
         named = query.extras.get(USER_KEY) or query.extras.get("user_id")
@@ -165,16 +165,16 @@ def _ask_as_owner(queries: Sequence[Query], owners: Mapping[str, str | None]) ->
 # the memory make easy questions. So three difficulties, each without the rarest word: nearly all
 # words, every second one, and a few that are not rare with the name of the memory's concept.
 
-MEMORIES_ASKED = 60  # more narrow what is known of a threshold and cost a night a second a dozen
-MIN_QUESTION_WORDS = 5  # of a memory that is asked for: of a shorter one nothing can be left out
+MEMORIES_ASKED = 60  # more give little more precision and cost a night a second a dozen
+MIN_QUESTION_WORDS = 5  # of a memory to make a question of: a shorter one has no words to spare
 MAX_QUESTION_WORDS = 8  # words of the longest question
-_PIECE_CHARS = 4  # characters of what counts as a word where no spaces separate any
+_PIECE_CHARS = 4  # characters per word where no spaces separate any
 
 _EVERYDAY = Path(__file__).with_name("everyday.txt")
 
 
 def read_everyday() -> list[str]:
-    """Return prompts that are nobody's memory: chores, small talk, general knowledge, commands."""
+    """Return prompts without a memory to find: chores, small talk, general knowledge, commands."""
     return _EVERYDAY.read_text(encoding="utf-8").splitlines()
 
 
@@ -217,7 +217,7 @@ MIN_UNITS = 3  # units of the shortest phrase: two rare words are a keyword quer
 MAX_WORDS = 6  # of the longest phrase: longer ones any search finds, shorter are seldom unique
 MAX_GRAMS = 11  # the same for unspaced scripts, in overlapping n-grams: some six words
 MIN_SALIENT = 2  # units that are no stop words: with fewer, "of the Xyz" would be a phrase
-MAX_PHRASE_CHARS = 120  # longer phrases hold URLs or encoded data, which nobody types
+MAX_PHRASE_CHARS = 120  # longer phrases hold URLs or encoded data, which people do not type
 
 _JOINED = r"(?:[-_./:@'’]{w}+)*"
 _ASCII_WORD = re.compile(r"\w+" + _JOINED.format(w=r"\w"), re.ASCII)
@@ -241,7 +241,7 @@ class Unit(NamedTuple):
 
 def fold_text(text: str) -> str:
     """Return the form in which two texts are the same: NFKC, case-folded, single spaces."""
-    # The check is far cheaper than normalizing what nearly always is normal already.
+    # The check is far cheaper than normalizing text that nearly always is normal already.
     if not (text.isascii() or unicodedata.is_normalized("NFKC", text)):
         text = normalize(text)
     return " ".join(text.casefold().split())
@@ -312,7 +312,7 @@ def _units(text: str) -> Iterator[Unit]:
             yield Unit(start, end, match.group().casefold())
 
 
-# What the exact stratum asks of a whole corpus, in some 500 bytes a memory: the folded texts as
+# The index of a whole corpus for exact queries, in some 500 bytes a memory: the folded texts as
 # UTF-8, 4 bytes a content word and the vocabulary.
 
 NEAR_DUPLICATE = 0.8  # Jaccard of memories that answer alike: lower skips mere topics
@@ -320,7 +320,7 @@ _END = b"\n"  # between two folded texts, which hold single spaces only: no phra
 
 
 class ExactCorpus:
-    """Which words stand in which memories, and their folded texts; places number them."""
+    """Which memories hold which words, and their folded texts; places number them."""
 
     def __init__(self, records: Iterable[MemoryRecord]) -> None:
         known = self._vocabulary = dict[str, int]()
@@ -330,7 +330,7 @@ class ExactCorpus:
             keys = set(read_keys(record.content)) - STOP_WORDS
             words.extend(known.setdefault(key, len(known)) for key in keys)
             sizes.append(len(keys))
-            # Keywords and tags are searched too: a phrase that stands there is not unique either.
+            # Keywords and tags are searched too: a phrase found there is not unique either.
             text = fold_text("\n".join((record.content, record.expanded_keywords, record.tags)))
             folded += _encoded(text) + _END
             ends.append(len(folded))
@@ -350,7 +350,7 @@ class ExactCorpus:
         return math.log(len(self.sizes) / int(self._frequencies[number]))
 
     def has_near_duplicate(self, place: int) -> bool:
-        """Tell whether another memory has nearly the same content words."""
+        """Return whether another memory has nearly the same content words."""
         if not self._repeated[place]:
             words = self._words[self._starts[place] : self._starts[place + 1]]
             shared = self._shared(words)
@@ -360,7 +360,7 @@ class ExactCorpus:
         return bool(self._repeated[place])
 
     def is_unique(self, phrase: str, place: int) -> bool:
-        """Tell whether the phrase, case-folded, stands in this memory and in no other."""
+        """Return whether the phrase, case-folded, occurs in this memory and in no other."""
         sought = _encoded(fold_text(phrase))
         start, end = self._ends[place - 1] if place else 0, self._ends[place]
         if self._folded.find(sought, start, end) < 0:
@@ -382,13 +382,13 @@ def _encoded(text: str) -> bytes:
 
 
 # Queries built from a corpus without a model: a rare phrase of one memory, as it is written there.
-# They favour lexical search by construction, and reports have to say so: they can show that
+# They favour lexical search by construction, as reports must note: they can show that
 # something broke or that literal lookups suffer, never that one ranking is better than another.
 
 STRATUM = "exact"
 DEFAULT_QUERIES = 60  # more find smaller drops; rankings settle at 50 (Voorhees and Buckley 2002)
 DEFAULT_SEED = 0  # another one chooses other memories; a fixed one keeps nights comparable
-MIN_KEYS = 6  # content words of the shortest memory asked for: a phrase of less is nearly all of it
+MIN_KEYS = 6  # content words of the shortest memory used: a phrase of less is nearly all of it
 PHRASES_TRIED = 8  # of one memory: bounds time on corpora that repeat themselves
 EXAMINED_PER_QUERY = 10  # memories: bounds time where nearly all are skipped, for fewer queries
 
@@ -399,7 +399,7 @@ def build_exact_queries(
     """Build up to `n` queries that repeat a phrase of exactly one memory of the whole corpus."""
     # Memories are taken in the order of a hash of their content: one that is added displaces at
     # most one other. Left out are memories of named users (a recall that names no user cannot see
-    # them), short ones, and those that say nearly what another one says or hold no phrase of their
+    # them), short ones, near duplicates, and those without a phrase of their
     # own.
     hashed = (
         (hash_text(str(seed), record.content), record.memory_id, place, record)
@@ -416,7 +416,7 @@ def build_exact_queries(
 
 
 def _own_phrase(corpus: ExactCorpus, place: int, record: MemoryRecord) -> str | None:
-    """Return the rarest phrase that only this memory holds; None where it is not to be asked."""
+    """Return the rarest phrase that only this memory holds; None if it is unsuitable."""
     if record.user is not None or corpus.sizes[place] < MIN_KEYS:
         return None
     if corpus.has_near_duplicate(place):

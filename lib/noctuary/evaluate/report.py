@@ -1,4 +1,4 @@
-"""What a night is reported as: numbers, tables, one plot a group, and one static HTML page."""
+"""Reports of a night: numbers, tables, one plot a group, and one static HTML page."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from noctuary.text.marks import visible
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-HEADLINE_METRICS = ("recall@10", "ndcg@10")  # is the answer there, and where does it stand
+HEADLINE_METRICS = ("recall@10", "ndcg@10")  # whether the answer was found, and at which rank
 MAX_QUERIES = 20  # of those that changed most: enough to see what they have in common
 MAX_IDS = 10  # relevant ids shown per query; the number of the others is given
 MAX_ROWS = 45  # the largest differences: a plot stays below 100 KB
-LABEL_CHARACTERS = 60  # longest label; what is longer loses its middle (tables have the whole name)
-_CHANGED_AGAINST = "lexical"  # what the served arm is compared with query by query
+LABEL_CHARACTERS = 60  # longest label; longer ones lose their middle (tables have the whole name)
+_CHANGED_AGAINST = "lexical"  # the arm that the served one is compared with query by query
 
-# What a report is made of.
+# Parts of a report.
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +88,17 @@ class NightReport:
     night: str  # its date as text; passed in, so that equal nights make equal pages
     note: Sequence[str] = ()  # the morning note, one sentence each
     facts: Mapping[str, str] = field(default_factory=dict[str, str])  # about the snapshot
-    query_counts: Sequence[tuple[str, str, int]] = ()  # group, stratum, how many were asked
+    query_counts: Sequence[tuple[str, str, int]] = ()  # group, stratum, number of queries
     groups: Sequence[QueryGroup] = ()  # in the order of the page; names differ
     decision: Mapping[str, Any] | None = None  # as the night wrote it
     gate: GateOutcome | None = None
     abstention: Abstention | None = None  # of the served arm
     query_texts: Mapping[str, str] | None = None  # by query id; None shows ids only
-    notes: Sequence[str] = ()  # what was left out, one sentence each
+    notes: Sequence[str] = ()  # omissions, one sentence each
 
 
 def count_queries(questions: Questions) -> list[tuple[str, str, int]]:
-    """Return how many queries of each group and stratum were asked."""
+    """Return the number of queries by group and stratum."""
     return [
         (group, stratum, n)
         for group, queries in {**questions.groups, UNANSWERABLE: questions.unanswerable}.items()
@@ -220,7 +220,7 @@ def queries_table(group: QueryGroup, metric: str, texts: Mapping[str, str] | Non
 
 
 def counts_table(counts: Sequence[tuple[str, str, int]]) -> Table:
-    """Return how many queries were asked."""
+    """Return a table of the number of queries."""
     rows = [[group, stratum, as_count(n)] for group, stratum, n in counts]
     return Table("Queries asked tonight", ("group", "stratum", "n"), rows)
 
@@ -291,7 +291,7 @@ def as_interval(interval: Interval | None, *, signed: bool = False) -> str:
 
 
 def as_p(value: float) -> str:
-    """Return a p-value; what would round to zero is shown as "<0.0001"."""
+    """Return a p-value; one that would round to zero is shown as "<0.0001"."""
     text = f"{value:.4f}"
     return "<0.0001" if float(text) == 0.0 else text
 
@@ -325,7 +325,7 @@ def word_verdict(report: NightReport) -> tuple[str, str, list[str]]:
 
 
 def decision_sentence(document: Mapping[str, Any]) -> str:
-    """Return the reason for the ranking; it says by itself if the configured one stays."""
+    """Return the reason for the ranking, including one for keeping the configured one."""
     adopted = document["decision"] and document["decision"]["adopted"]
     return f"{adopted} is adopted: {document['reason']}" if adopted else document["reason"]
 
@@ -351,7 +351,7 @@ def difference_sentence(found: Difference) -> str:
 
 
 def abstention_sentence(found: Abstention) -> str:
-    """Explain how well the best result's score tells whether there is an answer."""
+    """Explain how well the best result's score shows whether there is an answer."""
     return (
         f"AUROC {as_mean(found.auroc)} ({as_interval(found.interval)}) over "
         f"{as_count(found.n_answerable)} answerable and {as_count(found.n_unanswerable)} "
@@ -363,7 +363,7 @@ def abstention_sentence(found: Abstention) -> str:
 # pyplot: that keeps figures in a global list and chooses a backend for the whole process.
 
 MUTED, BLUE, VERMILLION = "#57606a", "#0072b2", "#c44e00"
-"""Okabe and Ito's blue and a darker vermillion: told apart with every common colour blindness."""
+"""Okabe and Ito's blue and a darker vermillion: distinct with every common colour blindness."""
 
 _FONT = "DejaVu Sans"
 _PLAIN: dict[str, Any] = {"family": _FONT, "parse_math": False}
@@ -454,7 +454,7 @@ def render_page(report: NightReport) -> str:
         return resources.files("noctuary.evaluate").joinpath(name).read_text(encoding="utf-8")
 
     def show(value: Any) -> Any:
-        """Return a text without hidden characters; jinja2 marks what is safe by its type."""
+        """Return a text without hidden characters; jinja2 marks safe text by its type."""
         return type(value)(visible(value)) if isinstance(value, str) else value
 
     environment = jinja2.Environment(

@@ -1,4 +1,4 @@
-"""Ask a retriever every query of a set and keep what it found."""
+"""Run every query of a set on a retriever and keep the results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from noctuary.core.foreign_json import parse_json
 from noctuary.core.types import SILENT, Progress
 from noctuary.evaluate.labels import Query
 
-# What a result was measured on: code, libraries, data, seed. Identity only, no measurement.
+# The setting of a measurement: code, libraries, data, seed. Identity only, no measurement.
 
 # That an index or a ranking can depend on; those not installed are left out.
 _LIBRARIES = (
@@ -41,7 +41,7 @@ _GIT_SECONDS = 10.0  # longest wait for git: a manifest is not worth a hanging n
 def describe_run(
     seed: int, corpus_digest: str | None, encoder_digest: str | None, **facts: JsonValue
 ) -> dict[str, JsonValue]:
-    """Return what is needed to repeat a measurement: no path, no host or user name."""
+    """Return the data needed to repeat a measurement: no path, no host or user name."""
     return {
         **describe_code(Path(__file__)),
         "seed": seed,
@@ -57,7 +57,7 @@ def describe_run(
 def describe_code(module: Path, results: str = "") -> dict[str, JsonValue]:
     """Return commit and dirty flag of the checkout that tracks a module, both None without one."""
     # An installed copy may lie inside a foreign repository (a virtual environment in a project).
-    # Changes in the folder `results` do not count: what a measurement writes changes nothing.
+    # Changes in the folder `results` do not count: measurements write there.
     if _git(module.parent, "ls-files", "--error-unmatch", module.name) is None:
         return {"commit": None, "dirty": None}
     where = ["--", ":/", *([f":(top,exclude){results}"] if results else [])]
@@ -92,7 +92,7 @@ def _git(directory: Path, *arguments: str) -> str | None:
     return done.stdout.strip()
 
 
-# What an evaluation asks: any object with `retrieve(query, k)`, or a bare function.
+# Retrievers to evaluate: any object with `retrieve(query, k)`, or a bare function.
 
 
 class Retriever(Protocol):
@@ -100,11 +100,11 @@ class Retriever(Protocol):
 
     Optional members, used where an object has them:
 
-    - `name: str`: what it is called in reports.
+    - `name: str`: its name in reports.
     - `build_index(corpus: Sequence[Mapping[str, Any]]) -> None`: prepares it; timed apart.
     - `index_size_bytes: int`, or a function without arguments that returns it.
     - `retrieve_hits(query: Query, k: int) -> Sequence[tuple[str, float]]`: ids with scores, higher
-      is better; sees the whole query (wing, moment) and is asked instead of `retrieve`.
+      is better; sees the whole query (wing, moment) and is used instead of `retrieve`.
     """
 
     def retrieve(self, query: str, k: int) -> Sequence[int | str]:
@@ -182,7 +182,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def index_bytes_of(retriever: object, name: str) -> int | None:
-    """Return the size of the retriever's index in bytes, None where it does not say."""
+    """Return the size of the retriever's index in bytes, None if it is unknown."""
     size = getattr(retriever, "index_size_bytes", None)
     size = size() if callable(size) else size
     if size is not None and (isinstance(size, bool) or not isinstance(size, (int, np.integer))):
@@ -205,14 +205,14 @@ def _kind(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """How a retriever is asked."""
+    """How to query a retriever."""
 
-    k: int = 10  # results asked for in the timed call
-    # Results wanted in all. Above k it costs a second, untimed call per query: asking once at this
+    k: int = 10  # number of results in the timed call
+    # Results wanted in all. Above k it costs a second, untimed call per query: one query at this
     # depth and cutting would score a list that no user of k gets: pools may grow with k.
     depth: int = 50
-    warm_up: int = 5  # queries asked before timing starts: they fault in files and fill caches
-    timed: bool = True  # False asks each query once, at `depth`, without warm-up: half the calls
+    warm_up: int = 5  # queries run before timing starts: they fault in files and fill caches
+    timed: bool = True  # False runs each query once, at `depth`, without warm-up: half the calls
 
     def __post_init__(self) -> None:
         if not 1 <= self.k <= self.depth:
@@ -223,20 +223,20 @@ class RunPlan:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a retriever found: everything that scores are computed from."""
+    """The results of a retriever: everything that scores are computed from."""
 
     name: str
-    k: int  # results asked for in the call that the first k ids come from (`depth` if not timed)
+    k: int  # results of the call that the first k ids come from (`depth` if not timed)
     depth: int  # longest ranking
     query_ids: tuple[str, ...]  # in the order asked, each once
-    # Best first, repeats kept: the list asked at k, then the rest of the deeper one. One shorter
+    # Best first, repeats kept: the list for k, then the rest of the deeper one. One shorter
     # than k is not continued, or ids that a user of k never saw would move up into the first k.
     rankings: tuple[tuple[str, ...], ...]
     top_scores: tuple[float | None, ...]  # None where it is unknown or nothing was found
     latency_ms: tuple[float, ...] | None = None  # wall time around the call at k, if timed
     build_ms: float | None = None  # wall time of `build_index`; None if it was not called
     index_bytes: int | None = None
-    unstable_prefixes: int = 0  # queries whose deeper list does not begin with the list asked at k
+    unstable_prefixes: int = 0  # queries whose deeper list does not begin with the list for k
 
     def __post_init__(self) -> None:
         n = len(self.query_ids)
@@ -256,7 +256,7 @@ class Run:
 
     @staticmethod
     def from_json(raw: object) -> Run:
-        """Read back what `to_json` returned; ValueError if a value is missing or a wrong one."""
+        """Parse the output of `to_json`; ValueError if a value is missing or wrong."""
         if not isinstance(raw, Mapping):
             raise ValueError(f"a run is a JSON object, found {type(raw).__name__}")  # noqa: TRY004
         row = cast("Mapping[str, Any]", raw)
@@ -270,7 +270,7 @@ class Run:
         return Run(**values)
 
 
-# What a run that somebody else wrote must hold: a type, a list of it, or one of several.
+# Required types of a foreign run: a type, a list of it, or one of several.
 _RUN_VALUES: dict[str, tuple[Any, str]] = {
     "name": (str, "be str"),
     "k": (int, "be int"),
@@ -309,9 +309,9 @@ def run_retriever(
     name: str | None = None, corpus: Sequence[Mapping[str, Any]] | None = None,
     clock: Clock = time.perf_counter_ns, progress: Progress = SILENT,
 ) -> Run:  # fmt: skip
-    """Ask a retriever, or a function of text and k, every query and return what it found."""
-    # Rows of `corpus` go to its `build_index`, once and before anything else. TypeError if what it
-    # returns is of the wrong kind, RetrievalError if it raises.
+    """Run every query on a retriever, or a function of text and k, and return the results."""
+    # Rows of `corpus` go to its `build_index`, once and before anything else. TypeError for results
+    # of the wrong type, RetrievalError if the retriever raises.
     if not queries:
         raise ValueError("there is no query to ask; expected at least one")
     _refuse_repeats([query.query_id for query in queries])
@@ -371,7 +371,7 @@ def _continue(head: tuple[str, ...], deep: tuple[str, ...], k: int) -> tuple[str
     return head if len(head) < k else (*head, *(found for found in deep if found not in head))
 
 
-# Runs on disk: one JSON object with the rankings and what they were measured on.
+# Runs on disk: one JSON object with the rankings and the setting of the measurement.
 
 KIND = "run"
 SCHEMA_VERSION = formats.EVALUATION_RUN.version

@@ -1,4 +1,4 @@
-"""What a mean over queries can and cannot show: intervals, tests, power (decisions/0012)."""
+"""Significance of a mean over queries: intervals, tests, power (decisions/0012)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 
 DEFAULT_ALPHA = 0.05  # largest adjusted p that counts: lower misses more, higher cries more
 MIN_VALUES = 2  # below there is nothing to resample, and no width would claim certainty
-DIGITS = 6  # decimals in JSON: finer than 10,000 queries can tell, free of platform noise
+DIGITS = 6  # decimals in JSON: finer than 10,000 queries can resolve, free of platform noise
 _CHUNK_CELLS = 2_000_000  # of a resampling matrix at once (16 MB): larger gains no speed
 _TIE = 1e-12  # relative to the largest value: means this close are the same sum in another order
 
@@ -210,7 +210,7 @@ class Result:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
-        """Read back what `to_json` returned; other keys are ignored, KeyError if one is missing."""
+        """Parse the output of `to_json`; ignores other keys, KeyError if one is missing."""
         names = [field.name for field in fields(cls)]
         plain = {name: raw[name] for name in names if name != "interval"}
         if "interval" in names:

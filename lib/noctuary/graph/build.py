@@ -45,7 +45,7 @@ from noctuary.sources.corpus import MEMORIES_FILE, arrow_schema, column_batches,
 from noctuary.work.content import KEY, ContentStore, Filled, as_rows, fill
 from noctuary.work.shards import RecordBatch, Runner, arrow_compute
 
-# What the extractor found in tonight's memories: kept, made anew, and added to.
+# The extractor's findings for tonight's memories: read from cache, computed or extended.
 
 KeyRows = NDArray[np.uint8]  # keys, shape (n, 32)
 _READ_ROWS = 4_096  # findings decoded at once: some ten MB of objects
@@ -53,7 +53,7 @@ _READ_ROWS = 4_096  # findings decoded at once: some ten MB of objects
 
 @dataclass(frozen=True, slots=True)
 class Extractor:
-    """Reads findings from where they are kept, and lets a runner make what is lacking."""
+    """Read cached findings, and compute the missing ones with a runner."""
 
     store: ContentStore
     runner: Runner
@@ -61,16 +61,16 @@ class Extractor:
     progress: Progress = SILENT
 
     def fill(self, keyed: Iterable[RecordBatch]) -> Filled:
-        """Compute what the store lacks of some memories, given as `add_keys` does."""
+        """Compute the missing findings of some memories, given as `add_keys` does."""
         return fill(self.store, keyed, ExtractMemories(), self.runner, self.shards, self.progress)
 
     def read(self, records: Sequence[MemoryRecord]) -> list[Extraction]:
-        """Return the findings of some memories; what the store lost is found again."""
+        """Return the findings of some memories, computing those missing from the store."""
         self.fill(map(add_keys, column_batches(records, EXTRACTION_COLUMNS)))
         return list(self.read_kept(_keys_of(records)))
 
     def read_kept(self, keys: KeyRows) -> Iterator[Extraction]:
-        """Yield what the store holds under some keys, in their order."""
+        """Yield the cached findings for some keys, in their order."""
         for start in range(0, len(keys), _READ_ROWS):
             handles = self.store.find(keys[start : start + _READ_ROWS])
             if lacking := int((handles < 0).sum()):
@@ -82,9 +82,9 @@ class Extractor:
 
 
 class Extractions:
-    """Extractions of tonight's memories on demand, what the store tells added and part of keys.
+    """Lazily extracted memories, merged with facts from the store; both are part of the cache key.
 
-    With `extend` (see `extend_extractions`) all are held, and a model's late answer changes a key.
+    With `extend` (see `extend_extractions`) all are in memory; a late model answer changes a key.
     """
 
     def __init__(
@@ -155,13 +155,13 @@ def _keys_of(records: Sequence[MemoryRecord]) -> KeyRows:
 # Most names that are embedded, those in most memories first. More finds more synonyms among rare
 # names; the first night pays some 2 ms a name, and every new name is compared with all others.
 NAMES_MAX = 4096
-# Memories from which on any name is embedded: one that stands in a single memory joins nothing.
+# Fewest memories for any name to be embedded: a name in a single memory connects nothing.
 SHARED_DF = 2
 # Kinds that an author gave on purpose: embedded even where one memory has them.
 AUTHOR_KINDS = frozenset({"title", "heading", "key", "label", "tag"})
 _MERGING_FAMILIES = frozenset({"words", "speaker"})
 
-# Gives the vectors of texts, and tells a progress of them.
+# Encodes texts and reports to a progress.
 Encode = Callable[[Sequence[str], Progress], Embedded]
 
 
@@ -197,8 +197,8 @@ class Built:
     rejected: Mapping[str, int]  # statements and links that superseded nothing, by reason
     unknown_names: tuple[str, ...]
     embedded_names: tuple[str, ...]  # whose vectors stay as long as they are
-    names_computed: int  # of them, those whose vectors are of tonight
-    encoder_failure: str  # why no name has a vector; empty where there is nothing to tell
+    names_computed: int  # of them, those encoded tonight
+    encoder_failure: str  # why no name has a vector; empty if there was no failure
 
 
 def build_graph(
@@ -212,8 +212,8 @@ def build_graph(
 ) -> Built:
     """Build the graph of the records that the state was last brought in step with.
 
-    `vectors` are unit rows by position, (n, d); None finds no near duplicates. Without an encoder,
-    or with one that fails, no names are one for what they mean.
+    `vectors` are unit rows by position, (n, d); None finds no near duplicates. Without a working
+    encoder, names are not merged by meaning.
     """
     state.place(keep_runs(state.runs(), len(records)))
     names = list(state.names())

@@ -96,7 +96,7 @@ _SLACK = 1e-9  # of products with a likeness, which is no exact binary number
 
 
 def may_have_twin(names: Sequence[str], jaccard_min: float) -> NDArray[np.bool_]:
-    """Say of every distinct name of 3 characters or more whether another could be as like it."""
+    """Return, per distinct name of 3 or more characters, whether a similar one may exist."""
     if not names:
         return np.zeros(0, np.bool_)
     starts = range(0, len(names), _CHUNK_NAMES)
@@ -162,8 +162,8 @@ BAND_ROWS = 6
 # Bands: a pair at JACCARD_MIN is missed with odds (1 - 0.9 ** 6) ** 16 = 5e-6. More bands miss less
 # and cost time and memory in proportion.
 BANDS = 16
-# Least entropy of a name's characters: at least four of them in equal use. Below, trigrams repeat
-# and say little (hahaha, hahahaha).
+# Least entropy of a name's characters: at least four of them in equal use. Below, trigrams are
+# repetitive (hahaha, hahahaha).
 ENTROPY_MIN_BITS = 2.0
 FUZZY_MIN_CHARS = 8  # shortest name compared by trigrams: below, one letter is a tenth of the name
 
@@ -183,7 +183,7 @@ Signatures = NDArray[np.uint64]
 
 
 def may_compare(name: str) -> bool:
-    """Say whether a folded name is long and varied enough for its trigrams to mean something."""
+    """Return whether a folded name is long and varied enough to compare its trigrams."""
     plain = name.replace(" ", "")
     if len(plain) < FUZZY_MIN_CHARS:
         return False
@@ -202,7 +202,7 @@ def entropy_bits(text: str) -> float:
 
 @lru_cache(maxsize=_SHAPES_KEPT)
 def _least_entropy_bits(length: int, distinct: int) -> float:
-    """Return the entropy of such a text if one character stands wherever it can."""
+    """Return the entropy of a text in which one character fills all repeated places."""
     often = (length - distinct + 1) / length
     return -often * math.log2(often) + (distinct - 1) / length * math.log2(length)
 
@@ -345,7 +345,7 @@ class Link(NamedTuple):
 def spelling_links(
     stats: Mapping[str, NameStats], read: Callable[[str], Traits], refused: Counter[str]
 ) -> list[Link]:
-    """Link every name to the best name of its spelling that the guards let stand."""
+    """Link every name to the best name of its spelling that the guards allow."""
     keys = [spelling_key(name) for name in stats]
     shared = {key for key, names in Counter(keys).items() if names > 1}
     buckets: defaultdict[str, list[Traits]] = defaultdict(list)
@@ -427,7 +427,7 @@ class Groups:
         return name in self.rank
 
     def canonical(self, name: str) -> str:
-        """Return the name that stands for a known name's group."""
+        """Return the canonical name of a known name's group."""
         return self._canonical.get(name, name)
 
     def leaders(self) -> list[str]:
@@ -489,8 +489,8 @@ def paths_to(canonical: str, links: Iterable[Link]) -> dict[str, tuple[Link, str
 # and Mima 2000), which asks whether a run occurs outside of longer ones: log2(words) x (frequency -
 # mean frequency of the longer runs that hold it). A single word scores 0 and is no concept.
 
-# Runs must score above this. Higher keeps fewer and longer runs; 0 drops single words and what only
-# occurs inside one longer run.
+# Runs must score above this. Higher keeps fewer and longer runs; 0 drops single words and runs
+# that occur only inside one longer run.
 C_VALUE_MIN = 0.0
 DF_MIN = 2  # fewest memories that hold a run; in one memory it connects nothing
 
@@ -529,9 +529,9 @@ def _parts(tokens: Sequence[str]) -> Iterator[str]:
             yield " ".join(tokens[start : start + length])
 
 
-# What people forced or forbade: `<store>/merges.toml`, its names folded. Nothing else remembers it.
+# Merges forced or forbidden by people: `<store>/merges.toml`, names folded; stored nowhere else.
 #
-#     never = [["Mercury", "Quicksilver"]]   # never one concept, whatever looks alike
+#     never = [["Mercury", "Quicksilver"]]   # never one concept, however similar
 #     same = [["k8s", "Kubernetes"]]         # always one concept
 
 _KEYS = ("never", "same")
@@ -637,7 +637,7 @@ _NO_RULES = MergeRules()
 
 @dataclass(frozen=True, slots=True)
 class Canonical:
-    """Which names stand for which."""
+    """The canonical names."""
 
     # canonical name of every name that moved; a canonical name never moves itself
     canonical_of: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""Near duplicates: the newest memory in scope that says the same again."""
+"""Near duplicates: the newest memory in scope that repeats an older one."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ class Sighting(NamedTuple):
     """When and whose one memory is."""
 
     position: int
-    user: str  # "" for nobody
+    user: str  # "" for none
     wing: str  # "" for none: it may belong to any
     created_at_us: int
 
     def in_scope(self, other: Sighting) -> bool:
-        """Say whether two belong to one user and to wings that agree."""
+        """Return whether two belong to one user and to wings that agree."""
         return self.user == other.user and wings_agree(self.wing, other.wing)
 
 
@@ -86,7 +86,7 @@ class MemoryColumns:
     marks: Ints  # the text's `successors.Keys.marks`; 0 for turns
     alike: Ints  # the text's `successors.Keys.alike`; 0 for turns
     things: NDArray[np.int32]  # index into `thing_sets`
-    owner_names: tuple[str, ...]  # users, sorted; "" for nobody
+    owner_names: tuple[str, ...]  # users, sorted; "" for no user
     wing_names: tuple[str, ...]  # wings, sorted; "" for none
     thing_sets: tuple[str, ...]  # the texts' `successors.Keys.things`, sorted; "" for turns
 
@@ -121,12 +121,12 @@ class MemoryColumns:
         )  # fmt: skip
 
     def are_apart(self, one: int, other: int) -> bool:
-        """Say whether two memories speak of two things of one kind."""
+        """Return whether two memories speak of two things of one kind."""
         ours, theirs = self.things[one], self.things[other]
         return are_apart(self.thing_sets[ours], self.thing_sets[theirs])
 
     def sighting(self, position: int) -> Sighting:
-        """Return where one memory stands."""
+        """Return a memory's position, scope and date."""
         return Sighting(
             position,
             self.owner_names[self.owners[position]],
@@ -136,7 +136,7 @@ class MemoryColumns:
 
 
 def _read_batch(batch: Any) -> pl.DataFrame:
-    """Return the columns of some memories, what is asked of their texts in place of the texts."""
+    """Return the columns of some memories, with keys of their texts in place of the texts."""
     import polars as pl
 
     rows = pl.DataFrame(batch)
@@ -152,10 +152,10 @@ def _read_batch(batch: Any) -> pl.DataFrame:
     )
 
 
-# What every source asks of two memories: do their scopes agree, and which one is newer.
+# Checks for every source of links: whether two scopes agree, and which memory is newer.
 #
-# Decided here, as for recall (`noctuary.recall.selection`): both belong to the same user, or to
-# nobody; wings that differ keep both, and a memory without a wing may belong to any.
+# As in recall (`noctuary.recall.selection`): both memories have the same user, or none; different
+# wings keep both, and a memory without a wing matches any wing.
 
 _LAST = 2**63  # after every position
 # When a memory was made, and its position, which orders those of one moment.
@@ -187,12 +187,12 @@ def line_up(records: Sequence[MemoryRecord], extractions: Sequence[Extraction]) 
 
 
 def wings_agree(one: str, other: str) -> bool:
-    """Say whether two memories of these wings may replace one another."""
+    """Return whether two memories of these wings may replace one another."""
     return one == other or not one or not other
 
 
 def is_dated(record: MemoryRecord | Sighting) -> bool:
-    """Say whether it is known when the memory was made."""
+    """Return whether it is known when the memory was made."""
     return record.created_at_us != UNDATED_US
 
 
@@ -229,9 +229,9 @@ class Timeline:
 # At a million memories, records and findings as objects are some 2 GB. Only a memory that states
 # something, or is a `key: value` one, is read as a text: some twentieth of them.
 
-# Gives, each time anew, position and extraction of every memory with a subject, a tag or a
-# statement; of the findings, subjects and tags are enough. With `stated_only=True` only of those
-# that state something or are a `key: value`.
+# Yields, on each call, position and extraction of every memory with a subject, a tag or a
+# statement; of the findings, only subjects and tags are needed. `stated_only=True` limits it to
+# memories with a statement or a `key: value`.
 Outlines = Callable[..., Iterable[tuple[int, Extraction]]]
 
 
@@ -319,9 +319,9 @@ def shared_cells(
         yield by_older[a:b], by_newer[c:d]
 
 
-# The search: rows of a wing are compared with its own, with those without one, and these with all
-# of the user; up to EXACT_PAIRS pairs one by one, beyond it those that share a cell. Turns take no
-# part: what was said stays said, and it is courtesies that recur ("Bye!" and "Thanks!" on locomo).
+# The search: rows of a wing are compared with rows of the same wing and with those without one;
+# these with all rows of the user. Up to EXACT_PAIRS pairs are compared one by one, beyond that
+# those that share a cell. Turns are skipped: courtesies recur ("Bye!" and "Thanks!" on locomo).
 
 # Most pairs that are compared one by one (two seconds of one slow core at 384 dimensions). Higher
 # finds every pair of larger groups; beyond it, cells miss some pairs near the threshold.
@@ -329,8 +329,8 @@ EXACT_PAIRS = 12_288 * 12_288
 # Older rows compared at once. Fewer skip more columns that are not late enough for any of them;
 # more make larger products.
 _BLOCK_ROWS = 512
-# Newer rows compared at once: bounds memory to some megabytes per array, and what is computed
-# beyond the first match.
+# Newer rows compared at once: bounds memory to some megabytes per array, and the work past the
+# first match.
 _BLOCK_COLUMNS = 2_048
 # Above the rounding of a float32 product, whose order of summation depends on the block.
 _SLACK = 1e-4
@@ -357,7 +357,7 @@ class Comparison(NamedTuple):
 
 
 def comparisons(memories: MemoryColumns, *, exact_pairs: int = EXACT_PAIRS) -> Iterator[Comparison]:
-    """Yield what has to be compared in a corpus: a function of users, wings and dates."""
+    """Yield the comparisons that a corpus needs, given its users, wings and dates."""
     by_moment = np.argsort(memories.created_at_us, kind="stable")
     rows = by_moment[((memories.created_at_us != UNDATED_US) & ~memories.turns)[by_moment]]
     _, groups, sizes = np.unique(memories.alike[rows], return_inverse=True, return_counts=True)
@@ -370,7 +370,7 @@ def comparisons(memories: MemoryColumns, *, exact_pairs: int = EXACT_PAIRS) -> I
         wingless = [] if memories.wing_names[memories.wings[wings[0][0]]] else wings[:1]
         for place, own in enumerate(wings):
             for newers in [own, *wingless] if place or not wingless else [everything]:
-                # What its owner has marked as superseded stands for nothing.
+                # A memory that its owner marked as superseded replaces nothing.
                 kept = newers[~memories.tombstones[newers]]
                 exact = len(own) * len(kept) <= exact_pairs
                 bits = 0 if exact else max((len(kept) // ROWS_PER_CELL).bit_length(), 1)
@@ -474,7 +474,7 @@ class _Search:
             self._match(rows, columns)
 
     def _match(self, rows: Ints, columns: Ints) -> None:
-        """Note the first column that is near each row and newer than what it has."""
+        """Record for each row the first column that is near and newer than its current best."""
         some, others = self._vectors[self._olders[rows]], self._vectors[self._newers[columns]]
         near = some @ others.T >= LEAST_SIMILARITY - _SLACK
         if not near.any():

@@ -27,7 +27,7 @@ from noctuary.text.marks import content_tags
 from noctuary.work.content import KEY_BYTES
 from noctuary.work.shards import BatchFunction, RecordBatch
 
-# What the extractor found in one memory, and its JSON for the cache. No finding happens here.
+# The findings of one memory and their JSON for the cache.
 
 # Raised whenever the same memory may give another extraction; part of every cache key.
 EXTRACTOR_VERSION = 4
@@ -59,7 +59,7 @@ class Stated(NamedTuple):
     # folded name; "" only where the memory itself is the subject, "#" + id where another memory is
     # ("resolves #12": #12 resolved_by #)
     subject: str
-    # what is stated. `has` of an attribute: "my manager is Dana" is `user manager` has `dana`;
+    # the value. `has` of an attribute: "my manager is Dana" is `user manager` has `dana`;
     # `has` of the memory itself with another one: a plain link ("see [[12]]")
     relation: StatedRelation
     # folded name, never empty; "#" + id where another memory is meant ("supersedes #12"), "#" alone
@@ -67,7 +67,7 @@ class Stated(NamedTuple):
     object: str
     start: int  # of the whole statement in the content, or NO_SPAN
     end: int
-    # what folds to the subject: as authored, the speaker for "I", "X's Y" for "my Y"
+    # text that folds to the subject: as authored, the speaker for "I", "X's Y" for "my Y"
     subject_surface: str
     object_surface: str
 
@@ -91,7 +91,7 @@ def encode_extraction(found: Extraction) -> bytes:
 
 
 def decode_extraction(kept: bytes) -> Extraction:
-    """Read what `encode_extraction` wrote; a StoreError for another version's or no extraction."""
+    """Read the output of `encode_extraction`; raise StoreError for another version."""
     try:
         value = json.loads(kept)
         found = tuple(Found(*item) for item in value["found"])
@@ -112,11 +112,11 @@ def decode_extraction(kept: bytes) -> Extraction:
 
 # Other names that one memory gives for the same thing: "also known as", initials, first names.
 
-ALIASES_MAX = 16  # aliases taken per memory; bounds what a glossary adds
+ALIASES_MAX = 16  # aliases taken per memory; limits how much a glossary adds
 
 INITIALS_MIN = 2
 INITIALS_MAX = 8  # fewest and most initials of "X (ABC)"
-FULL_NAME_MAX_WORDS = 3  # longest full name that its first word alone may stand for
+FULL_NAME_MAX_WORDS = 3  # longest full name that its first word alone can abbreviate
 
 _KNOWN_AS = re.compile(
     r"[,(]?\s?\(?(?:a\.k\.a\.|aka|(?:also|better|formerly|previously)\s(?:known\sas|called))"
@@ -229,7 +229,7 @@ _PERSONAL = frozenset({"lives_in", "prefers", "works_at"})
 def extract(
     content: str, tags: str = "", expanded_keywords: str = "", *, is_turn: bool = False
 ) -> Extraction:
-    """Return what one memory is about, names, states and is tagged with."""
+    """Return the subjects, names, statements and tags of one memory."""
     tokens = words(content)
     dates = find_dates(content)
     found: list[Found] = []
@@ -321,7 +321,7 @@ def sort_stated(items: Iterable[Stated]) -> tuple[Stated, ...]:
 
 # Kind of the fragments: another extractor's are not found.
 EXTRACTION_KIND = f"extraction:{EXTRACTOR_VERSION}"
-# What findings depend on, in the order of `extract` and of the key.
+# Columns that findings depend on, in the order of `extract` and of the key.
 EXTRACTION_COLUMNS = ("content", "tags", "expanded_keywords", "is_turn")
 
 
@@ -330,7 +330,7 @@ class ExtractMemories:
     """Gives `key` and `value` (as `encode_extraction`) for rows of `key` and EXTRACTION_COLUMNS."""
 
     name = "extractions"
-    row_ms = 0.3  # about what one memory of 200 characters takes on one core
+    row_ms = 0.3  # roughly, for a memory of 200 characters on one core
 
     def open(self, threads: int) -> BatchFunction:
         """See `BatchTask`; one thread is used."""
@@ -345,7 +345,7 @@ def extraction_key(content: str, tags: str, expanded_keywords: str, is_turn: boo
 
 
 def iter_keyed(memories: Path) -> Iterator[RecordBatch]:
-    """Yield what the task reads of every memory, by position."""
+    """Yield the columns that the task reads, by position."""
     yield from map(add_keys, iter_batches(memories, EXTRACTION_COLUMNS))
 
 
@@ -379,7 +379,7 @@ SUBJECT_MIN_CHARS = 3  # shortest folded name looked for; shorter ones are initi
 SUBJECT_MAX_WORDS = 12
 # Most characters between two words of one name (" & ", ". ", " ("); more is another phrase.
 GAP_MAX_CHARS = 3
-# What `word_pattern` finds in such a text, in half the time.
+# Equivalent to `word_pattern` on ASCII text, in half the time.
 _ASCII_WORD = re.compile("([A-Za-z0-9]+(?:'[A-Za-z0-9]+)*)")
 
 
@@ -434,12 +434,12 @@ class Tokens:
         return [s for s, w in zip(spans, self._parts[1::2], strict=True) if fold_word(w)]
 
     def shows_case(self, index: int) -> bool:
-        """Say whether a word has a capital or a digit."""
+        """Return whether a word has a capital or a digit."""
         start, end = self.spans[index]
         return any(char.isupper() or char.isdigit() for char in self._text[start:end])
 
     def is_unbroken(self, first: int, last: int) -> bool:
-        """Say whether words stand close enough to be one name: no line break, little between."""
+        """Return whether words are close enough to be one name: no line break, short gaps."""
         around = pairwise(self.spans[first : last + 1])
         gaps = (self._text[left[1] : right[0]] for left, right in around)
         return all(len(gap) <= GAP_MAX_CHARS and "\n" not in gap for gap in gaps)
@@ -451,7 +451,7 @@ def _splitter(pattern: re.Pattern[str]) -> re.Pattern[str]:
 
 
 def needs_case(name: str, surface: str) -> bool:
-    """Say whether this use of a name lets only mentions with a capital or a digit count."""
+    """Return whether only mentions with a capital or a digit count for this name."""
     return " " not in name and surface[:1].isupper()
 
 
@@ -495,7 +495,7 @@ def _longest_at(tokens: Tokens, index: int, sizes: Sequence[int], cased: Mapping
 
 
 def is_looked_for(name: str) -> bool:
-    """Say whether a name is looked for: not too short or long, and more than small words."""
+    """Return whether to search for a name: not too short or long, and not only small words."""
     parts = name.split(" ")
     if len(name) < SUBJECT_MIN_CHARS or len(parts) > SUBJECT_MAX_WORDS:
         return False

@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 from noctuary.core.files import sha256
 
-# What is handled and what is declined, script by script: one table that all rules are read from.
+# Supported and unsupported scripts: one table from which all rules are derived.
 
 
 class Script(NamedTuple):
-    """What the extractor does with text in one script; statements are read in English only."""
+    """How the extractor treats text in one script; statements are read in English only."""
 
     name: str
-    # whether its words stand between spaces, and dictionary names are matched word by word; else a
+    # whether spaces separate its words, and dictionary names are matched word by word; else a
     # run is a phrase, and is matched as a whole only
     spaced: bool
     has_runs: bool  # whether stop-word-free runs are found
@@ -62,7 +62,7 @@ CONCEPT_ID_HEX = 16
 # Folded words remembered; trades a few MB for not folding frequent words again.
 _TOKEN_CACHE_SIZE = 1 << 16
 
-# Scripts whose letters stand in runs of their own: the unsegmented ones, where a run is a phrase
+# Scripts whose letters form runs of their own: the unsegmented ones, where a run is a phrase
 # and not a word, and the Indic ones, where vowel signs would otherwise look like boundaries.
 _SCRIPT_RANGES = tuple(
     (script.name, low, high)
@@ -137,7 +137,7 @@ def word_pattern(text: str) -> re.Pattern[str]:
 
 @functools.cache
 def _run_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return what finds a run, and the words of a text that has some.
+    """Return a pattern that finds a run, and one for the words of a text that has some.
 
     Compiled for the first text that needs them: classes as large take as long as a fifth of
     `import numpy`, and a hook would pay it for every prompt.

@@ -39,12 +39,12 @@ OWN_NAMES = frozenset({"title"})
 
 
 def family(kind: str) -> Family:
-    """Return what a kind may merge with; nothing for dates, sessions, tickets and unknown kinds."""
+    """Return the merge family of a kind; "exact" for dates, sessions, tickets and unknown kinds."""
     return _FAMILIES.get(kind, "exact")
 
 
 def may_be_one(left: str, right: str, *, spelled: bool) -> bool:
-    """Say whether names of two kinds may stand for one concept."""
+    """Return whether names of two kinds may denote one concept."""
     families = {family(left), family(right)}
     if "exact" in families:
         return False
@@ -53,7 +53,7 @@ def may_be_one(left: str, right: str, *, spelled: bool) -> bool:
     return True
 
 
-# What spellings of one name share: keys for buckets, pure functions of the folded name.
+# Keys shared by the spellings of one name, for buckets: pure functions of the folded name.
 
 ARTICLE = "the"  # the article that names carry or drop
 
@@ -84,7 +84,7 @@ def singular(word: str) -> str:
 
 
 def stem(word: str) -> str:
-    """Return what the regular forms of an English verb share: make, making; plan, planned."""
+    """Return the stem shared by regular forms of an English verb: make, making; plan, planned."""
     for ending in _VERB_ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= STEM_MIN_CHARS:
             word = word[: -len(ending)]
@@ -93,7 +93,7 @@ def stem(word: str) -> str:
 
 
 def spelling_key(name: str) -> str:
-    """Return what all spellings of a folded name share; never empty."""
+    """Return the key shared by all spellings of a folded name; never empty."""
     if name.isascii() and not name.endswith("s") and not name.startswith(_ARTICLE_AND_SPACE):
         return name.replace(" ", "")  # as below; most names are of this sort
     tokens = without_article(name.split())
@@ -140,7 +140,7 @@ def ranked(names: Sequence[NameStats]) -> list[NameStats]:
     return found
 
 
-# What guards and spelling rules read off one name: words, case, numbers, versions, qualifier.
+# Traits of one name for guards and spelling rules: words, case, numbers, versions, qualifier.
 
 # Longest roman numeral read as a number (xviii): longer ones are words or years in stone.
 ROMAN_MAX_CHARS = 5
@@ -164,9 +164,9 @@ class Traits:
     numbers: tuple[str, ...]  # digit runs, roman numerals and number words, sorted
     letters: tuple[str, ...]  # one-letter words, sorted: plan a, plan b
     versions: tuple[str, ...]  # dotted versions and words such as beta, sorted
-    # folded name without the parenthesis at its end; "" where none stands in each spelling
+    # folded name without the parenthesis at its end; "" unless every spelling has one
     base: str
-    qualifier: str  # what stands in that parenthesis, folded; "" as above
+    qualifier: str  # text in that parenthesis, folded; "" as above
 
 
 def read_traits(stats: NameStats) -> Traits:
@@ -202,7 +202,7 @@ def _cases(surfaces: Sequence[str]) -> tuple[set[str], set[str]]:
 
 
 def _is_shaped(word: str) -> bool:
-    """Say whether a word has a capital anywhere or a digit in front."""
+    """Return whether a word has a capital anywhere or starts with a digit."""
     return word[0].isdigit() or (not word.islower() and any(char.isupper() for char in word))
 
 
@@ -235,11 +235,11 @@ def _qualified(surfaces: Sequence[str]) -> tuple[str, str]:
     return base, qualifier
 
 
-# Over-merge guards: each says why two names must not become one concept.
+# Over-merge guards: each is a reason why two names must not become one concept.
 #
-# A guard takes the traits of two names and answers yes when it forbids the merge. The order of the
-# tables below decides which reason is counted when several apply. Guards protect what a machine
-# guessed; names that an author or a rule declared to be one pass only `never`.
+# A guard takes the traits of two names and returns True to forbid the merge. The order of the
+# tables below decides which reason is counted when several apply. Guards protect against guessed
+# merges; names that an author or a rule declared to be one pass only `never`.
 
 _PARTICLES = NAME_CONNECTORS - FUNCTION_WORDS
 
@@ -328,7 +328,7 @@ def differing_qualifiers(left: Traits, right: Traits) -> bool:
 
 
 def opposed(left: Traits, right: Traits) -> bool:
-    """One name negates the other or says the opposite: stable, unstable; upload, download."""
+    """One name is the negation or the opposite of the other: stable, unstable; upload, download."""
     ours, theirs = set(left.tokens), set(right.tokens)
     if NEGATIONS & (ours ^ theirs):
         return True
@@ -344,7 +344,7 @@ def judged_by_spelling(left: Traits, right: Traits) -> bool:
 
 
 def narrower(left: Traits, right: Traits) -> bool:
-    """One says all that the other says and more: jazz rock is a sort of jazz, and not it."""
+    """One has all words of the other and more: jazz rock is a sort of jazz, and not it."""
     return left.content < right.content or right.content < left.content
 
 
@@ -388,7 +388,7 @@ def article_of_one_word(left: Traits, right: Traits) -> bool:
 
 
 def widely_used_base(left: Traits, right: Traits) -> bool:
-    """Plain X stands in more memories than "X (q)": Santa Rosa (mountain), Santa Rosa.
+    """Plain X is in more memories than "X (q)": Santa Rosa (mountain), Santa Rosa.
 
     On encyclopedia passages every second such pair was two things. Nothing is lost: a memory with a
     qualified title is about the plain name as well.
@@ -428,7 +428,7 @@ GUARDS: dict[Stage, tuple[Guard, ...]] = {
         differing_kinds, *_DECLARED_APART, differing_qualifiers, two_titles, proper_and_common,
         article_of_one_word,
     ),
-    # The qualifier may hold a year; what it qualifies was compared letter by letter.
+    # The qualifier may hold a year; the names before it were compared letter by letter.
     "qualifier": (differing_kinds, short_name, widely_used_base),
     "several": (several_differences,),
     "minhash": _FUZZY,
@@ -445,7 +445,7 @@ def refusal(left: Traits, right: Traits, stage: Stage) -> str:
 
 
 def unlike_words(left: Traits, right: Traits, cosine: float) -> bool:
-    """Say whether two names swap a word and their vectors are not near enough to excuse it."""
+    """Return whether two names swap a word and their vectors are too far apart to excuse it."""
     ours, theirs = left.content - right.content, right.content - left.content
     if not ours or not theirs:
         return False
@@ -463,7 +463,7 @@ def _prefixed(longer: set[str], shorter: set[str]) -> bool:
 
 
 def _same_letters(left: Traits, right: Traits) -> bool:
-    """Say whether some spelling of each has the same letters in the same case: ProjectAltay."""
+    """Return whether two spellings have the same letters in the same case: ProjectAltay."""
     ours, theirs = (
         {"".join(char for char in surface if char.isalnum()) for surface in traits.stats.surfaces}
         for traits in (left, right)

@@ -87,7 +87,7 @@ Span = tuple[int, int]
 def merge_extractions(base: Extraction, extra: Extraction) -> Extraction:
     """Merge the findings of the model into those of the rules, in canonical order.
 
-    What the second found at a place where the rules found the same stays theirs, kind and span
+    Where both found the same at the same place, the finding of the rules stays, kind and span
     included. A name that the memory is about, or that speaks, is not also mentioned by it.
     """
     own = {item.name for item in base.found if item.role in ("about", "speaker")}
@@ -102,7 +102,7 @@ def merge_extractions(base: Extraction, extra: Extraction) -> Extraction:
 def _not_held(
     extra: Iterable[Item], base: Sequence[Item], said: Callable[[Item], Hashable]
 ) -> list[Item]:
-    """Return the items that say something else, or elsewhere, than every item of the base."""
+    """Return the items that differ from every item of the base, or are at other places."""
     held: defaultdict[Hashable, list[Span]] = defaultdict(list)
     for item in base:
         if item.start != NO_SPAN:
@@ -155,7 +155,7 @@ class RawAnswer(NamedTuple):
     malformed: int = 0  # names and triples that were left out
 
 
-# What is known of a memory: its answer, or on how many nights it got no usable one, asked alone.
+# A memory's answer, or the number of nights on which it got no usable one when asked alone.
 Known = RawAnswer | int
 
 
@@ -176,13 +176,13 @@ def answer_key(content: str, model: str) -> str:
 
 
 def encode(known: Known) -> bytes:
-    """Return what the content store keeps of a memory."""
+    """Encode an answer or a failure count for the content store."""
     fields = {"failed": known} if isinstance(known, int) else known._asdict()
     return json.dumps(fields).encode("ascii")
 
 
 def decode(raw: bytes | None) -> Known:
-    """Read what `encode` wrote; 0 failures if it is missing or damaged."""
+    """Decode the output of `encode`; 0 failures if it is missing or damaged."""
     try:
         value: Any = parse_json(raw or b"{}")
         failed = value.get("failed")
@@ -335,7 +335,7 @@ class Extended(NamedTuple):
     """Extractions with the additions of the model."""
 
     extractions: list[Extraction]  # one per memory, in the order given
-    # for the stage: what is known of these memories, and if something went wrong "warnings", a
+    # for the stage: the answers for these memories, and if something went wrong "warnings", a
     # list of {"code", "message"}
     facts: dict[str, Any]
     notes: dict[str, int]
@@ -416,7 +416,7 @@ class TripleReader:
             self._useless = 0
         elif len(batch) == 1:
             self._useless += 1
-            # A model that never gave any use is set up wrongly; it says nothing of a memory.
+            # A model that never gave a usable answer is set up wrongly; no memory is to blame.
             if any(isinstance(value, RawAnswer) for value in self.known.values()):
                 fresh = {key: self._nights(key) + 1 for key in batch}
         if self._useless == MAX_USELESS_ALONE:
@@ -518,13 +518,13 @@ def _select_shown(settings: GraphSettings, records: Sequence[MemoryRecord]) -> l
 
 # Facts that a store has about its memories, as findings of the memories they come from.
 #
-# They have no place in a text: NO_SPAN, by which they can be told from findings of a text. They are
+# They have NO_SPAN, which distinguishes them from findings of a text. They are
 # evidence and not truth (research/peers.md 2.2: a server's concepts were found by a model), so that
 # a store's concepts supersede no memory; only its links between memories do.
 
 # Raised when the same tables may give other findings; part of the stage's inputs.
 TOLD_VERSION = "1"
-# What a link states, by its type. `has` between memories is a plain link, as in a text.
+# Relation of each link type. `has` between memories is a plain link, as in a text.
 LINK_RELATIONS: Mapping[str, StatedRelation] = {
     SUPERSEDES: "supersedes", PART_OF: "part_of", SEE_ALSO: "has", RESOLVED_BY: "resolved_by",
 }  # fmt: skip
@@ -541,7 +541,7 @@ def findings_told(
 
     A link is a statement of the memory that points, an edge one of each memory that is evidence of
     it; a mention makes the concept's name and aliases tags of its memory. Names that fold to
-    nothing, and edges whose ends are one name, say nothing.
+    nothing, and edges whose ends are one name, are dropped.
     """
     known = {concept.name: concept for concept in concepts}
     found: defaultdict[str, set[Found]] = defaultdict(set)

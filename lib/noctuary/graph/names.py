@@ -1,4 +1,4 @@
-"""What a memory names and what belongs to whom: spans of its text."""
+"""Names, plain runs and the phrases around statements, as spans of a text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from noctuary.graph.word_lists import (
     STATING_WORDS,
 )
 
-# What a memory names: capitalised runs and quoted strings. Spans only, no concepts.
+# Names in a memory: capitalised runs and quoted strings. Spans only, no concepts.
 
 QUOTED_MAX_CHARS = 80  # longest quoted string that is taken for a name; longer ones are speech
 NAME_MAX_WORDS = 8  # longest capitalised run; longer ones are headlines in capitals
@@ -46,7 +46,7 @@ class Span(NamedTuple):
 
 
 def quoted_strings(content: str) -> list[Span]:
-    """Return what stands between quotation marks, without the marks."""
+    """Return the strings between quotation marks, without the marks."""
     return [Span(*match.span(match.lastindex or 0)) for match in _QUOTED.finditer(content)]
 
 
@@ -123,13 +123,13 @@ def _starts_sentence(content: str, tokens: Sequence[Word], index: int) -> bool:
     return _SENTENCE_END.search(between) is not None
 
 
-# Stop-word-free runs: two or three plain words that stand together, after Rose et al. (RAKE).
+# Stop-word-free runs: two or three adjacent plain words, after Rose et al. (RAKE).
 
 RUN_MIN_WORDS = 2  # shortest run; single words are the keyword index's business
 
 # Longest run. Of a longer stretch its last words count: an English phrase ends with its head.
 RUN_MAX_WORDS = 3
-# Runs taken per memory, the first ones; bounds what a pasted document adds to the graph.
+# Runs taken per memory, the first ones; limits how much a pasted document adds to the graph.
 RUNS_MAX = 24
 # Words remembered as plain or not; trades a few MB for not deciding frequent words again.
 _WORD_CACHE_SIZE = 1 << 16
@@ -178,7 +178,7 @@ def _take(tokens: Sequence[Word], first: int, stop: int, found: list[Span]) -> N
 
 @functools.lru_cache(maxsize=_WORD_CACHE_SIZE)
 def _is_plain(folded: str) -> bool:
-    """Say whether a word may stand in a run: no stop word, no number, no single letter, Latin."""
+    """Return whether a word may be in a run: no stop word, number or single letter; Latin."""
     if folded in _STOP or len(folded) == 1 or not folded.isalpha():
         return False
     if folded.isascii():
@@ -187,7 +187,7 @@ def _is_plain(folded: str) -> bool:
     return script is not None and script.has_runs
 
 
-# The phrase that stands before or after a word: what a statement is about and what it says.
+# The phrase before or after a word: the subject and the value of a statement.
 
 PHRASE_MAX_WORDS = 5  # longest phrase in plain words; a longer one is a clause and names nothing
 CAPITALISED_MAX_WORDS = 8  # longest capitalised phrase, as for names
@@ -246,18 +246,18 @@ def phrase_before(content: str, tokens: Sequence[Word], index: int) -> Phrase | 
 
 
 def is_closed(word: Word) -> bool:
-    """Say whether a word belongs to a closed class that ends every phrase."""
+    """Return whether a word belongs to a closed class that ends every phrase."""
     return word.folded in FUNCTION_WORDS or word.folded in CALENDAR_WORDS
 
 
 def is_adverb(word: Word) -> bool:
-    """Say whether a word may stand between a subject and its verb."""
+    """Return whether a word may come between a subject and its verb."""
     folded = word.folded
     return folded in ADVERBS or (folded.endswith("ly") and folded not in LY_NOUNS)
 
 
 def has_capital(content: str, tokens: Sequence[Word], phrase: Phrase) -> bool:
-    """Say whether any word of the phrase begins with a capital."""
+    """Return whether any word of the phrase begins with a capital."""
     return any(content[word.start].isupper() for word in tokens[phrase.first : phrase.last + 1])
 
 

@@ -1,4 +1,4 @@
-"""Who and what a statement is about, and the verbs that state a relation."""
+"""Statements: their subjects and objects, and the verbs that state a relation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from noctuary.graph.word_lists import (
     WORD_LISTS,
 )
 
-# Who and what a statement is about: the subject before a verb, the object after it.
+# The two sides of a statement: the subject before a verb, the object after it.
 
 USER = "user"  # who "I" is where no speaker is named: the person whose memory this is
 OBJECTS_MAX = 4  # objects read from one list ("depends on A, B and C")
@@ -64,12 +64,12 @@ class Side(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What it is called in findings: folded, but for a memory."""
+        """The folded name; for a memory its id mark, unfolded."""
         return self.surface if self.is_memory else fold_name(self.surface)
 
 
 class Statement(NamedTuple):
-    """What one place of a text states: `subject relation object`, on the span start..end."""
+    """One statement of a text: `subject relation object`, on the span start..end."""
 
     subject: Side
     relation: StatedRelation
@@ -103,7 +103,7 @@ class _Reader:
         self._fence_starts = [start for start, _ in self._fences]
 
     def may_state(self, index: int) -> bool:
-        """Say whether the clause around a word states something as a fact of now."""
+        """Return whether the clause around a word states a present fact."""
         place = self.tokens[index].start
         fence = bisect_right(self._fence_starts, place) - 1
         if fence >= 0 and place < self._fences[fence][1]:
@@ -125,7 +125,7 @@ class _Reader:
         return True
 
     def begins(self, index: int) -> bool:
-        """Say whether a word opens its sentence, or what follows a colon at its start."""
+        """Return whether a word opens its sentence, or follows a colon at the sentence's start."""
         start, place = self._sentence(index)[0], self.tokens[index].start
         if place - start > OPENING_MAX_CHARS:
             return False
@@ -143,7 +143,7 @@ class _Reader:
         return Side(self.holder, self.tokens[index].start, self.tokens[index].end)
 
     def subject(self, index: int) -> Side | None:
-        """Return what stands before a verb; None for other pronouns and for nothing."""
+        """Return the subject before a verb; None for other pronouns and if there is none."""
         phrase = phrase_before(self.content, self.tokens, index)
         if phrase is not None:
             return self._owned(phrase)
@@ -155,7 +155,7 @@ class _Reader:
         return self.holder_at(last) if self.tokens[last].folded in FIRST_PERSONS else None
 
     def object(self, place: int) -> Side | None:
-        """Return what begins at an offset: a link to a memory, the speaker or a phrase."""
+        """Return the object at an offset: a link to a memory, the speaker or a phrase."""
         link = _LINK.match(self.content, place)
         if link is not None:
             name = link["hash"] or link["page"] or link["memory"]
@@ -198,7 +198,7 @@ class _Reader:
         return side.surface[:1].isupper() and side.surface.split()[-1][0].isupper()
 
     def is_named_or_closed(self, side: Side, place: int) -> bool:
-        """Say whether a value is a name or a number, has a determiner, or ends its clause."""
+        """Return whether a value is a name or number, has a determiner, or ends its clause."""
         if side.surface[0].isupper() or side.surface[0].isdigit():
             return True
         if self.content[place : side.start].strip(" \"'`*").lower() in ("a", "an", "the"):
@@ -225,7 +225,7 @@ class _Reader:
         return not rest or rest[0] in ".,;:!?)\n\"'" or rest.startswith((" and ", " or "))
 
 
-# What belongs to whom: "my manager Dana", "Dana's role is lead". One construction, no other verbs.
+# Possession: "my manager Dana", "Dana's role is lead". One construction, no other verbs.
 #
 # The attribute is the subject (`user's manager`), its value the object, the relation `has`: the
 # value can then be replaced by a newer one without touching anything else of the same owner.
@@ -238,7 +238,7 @@ _COPULAS = frozenset({"is", "are"})
 
 
 def _read_owned(reader: _Reader, index: int) -> Iterator[Statement]:
-    """Yield what the owner at a word is said to have, at most one statement."""
+    """Yield the possession stated of the owner at a word (at most one)."""
     owner = _owner(reader, index)
     last = _attribute_end(reader, index + 1)
     if owner is None or last < index + 1 or not reader.may_state(index):
@@ -311,7 +311,7 @@ def _after_copula(reader: _Reader, first: int, last: int) -> Side | None:
 
 # The verbs that state a relation, each with how its sides are read.
 
-# Statements taken per memory, the first ones; bounds what a pasted document adds to the graph.
+# Statements taken per memory, the first ones; limits how much a pasted document adds.
 STATEMENTS_MAX = 24
 # Longest noun phrase after "is a", counted from its head; a longer one describes and sorts not.
 KIND_MAX_WORDS = 3
@@ -328,11 +328,11 @@ _Read = Callable[[_Reader, int, re.Match[str]], Iterator[Statement]]
 def find_statements(
     content: str, tokens: Sequence[Word], speaker: str = "", about: str = ""
 ) -> list[Statement]:
-    """Return what a text states, left to right, at most STATEMENTS_MAX.
+    """Return the statements of a text, left to right, at most STATEMENTS_MAX.
 
     Questions, denials, wishes, conditions and fenced code state nothing. "I", "my", "we" and "our"
-    are the speaker, "user" where nobody is named; other pronouns are not resolved, and what they
-    would state is left out. `X's Y is Z` is read as `X's Y` has `Z`.
+    are the speaker, "user" if there is none; other pronouns are not resolved, and their
+    statements are left out. `X's Y is Z` is read as `X's Y` has `Z`.
     """
     owners = {match.start() for match in _OWNER_MARK.finditer(content)}
     if not owners and _CUES.isdisjoint([word.folded for word in tokens]):
@@ -360,7 +360,7 @@ def _statement(
 
 
 def _left_out(reader: _Reader, index: int, *, personal: bool) -> Side | None:
-    """Return what a verb without a subject is said of, where it opens its sentence."""
+    """Return the implied subject of a sentence-initial verb, or None."""
     word = reader.tokens[index].folded
     if not reader.begins(index) or (personal and not word.endswith(("s", "moved"))):
         return None
@@ -415,7 +415,7 @@ def _personal(relation: StatedRelation, *, proper: bool, most: int = 1) -> _Read
 
 
 def _is_noun(reader: _Reader, index: int, subject: Side) -> bool:
-    """Say whether a form is no verb here: "Maria's volunteer work at", "Dana began working at"."""
+    """Return whether a form is no verb: "Maria's volunteer work at", "Dana began working at"."""
     is_base = reader.tokens[index].folded in _BASE_FORMS
     if reader.tokens[index].folded.endswith("ing"):
         before = reader.tokens[index - 1] if index else None
@@ -475,7 +475,7 @@ def _moved_to(reader: _Reader, index: int, cue: re.Match[str]) -> Iterator[State
 
 
 def _may_live(reader: _Reader, index: int, subject: Side, place: Side) -> bool:
-    """Say whether a move is one of house: outside chat, "we moved to X" is said of tools too."""
+    """Return whether a move is one of house: outside chat, "we moved to X" may be about tools."""
     if not reader.is_person(subject) or not reader.is_proper(place):
         return False
     return reader.is_chat or not _is_we(reader, index)
@@ -610,7 +610,7 @@ RULES = {
 _CUES = frozenset(RULES) | CUES
 
 
-# What a memory is about, and who says it, read from how its text begins.
+# The subject and the speaker of a memory, read from how its text begins.
 
 TITLE_MAX_CHARS = 120  # longest first line read as a title; longer lines are mostly prose
 KEY_MAX_CHARS = 48  # longest key of a `key: value` start; longer ones are mostly clauses
@@ -721,7 +721,7 @@ def _leading_run(content: str, tokens: list[Word]) -> list[Subject]:
     if not runs:
         return []
     lead, name = fold_name(content[: runs[0].start]), fold_name(content[slice(*runs[0])])
-    # A word that the memory also uses in lower case, or that says its sort, is no subject.
+    # A word that the memory also uses in lower case, or that names a sort of thing, is no subject.
     is_common = name in GENERIC_KEYS or any(
         word.folded == name and content[word.start].islower() for word in tokens
     )

@@ -1,4 +1,4 @@
-"""Sessions as arrays, and what a session says about its members."""
+"""Sessions as arrays, and the scores that they lend their members."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ class SessionArrays(NamedTuple):
     speakers: NDArray[np.int32]  # (n,), ordinal of the concept that speaks, -1 for none
 
 
-# What a session says about its members: words nearby, words of the whole session, who speaks.
+# Scores lent by a session: words nearby, words of the whole session, who speaks.
 #
-# A turn rarely repeats what the question says: the question before it or the topic of its session
-# does. The turns are ordered among themselves and keep the scores that they had before: a
-# conversation does not crowd out what was never said in one. docs/decisions/0013 has the numbers.
+# A turn rarely repeats the words of a question: the question before it or the topic of its session
+# does. The turns are reordered among themselves and keep the scores that they had before, so a
+# conversation does not crowd out other memories. docs/decisions/0013 has the numbers.
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 # Positions and BM25 scores of one query term.
 Posting = tuple[NDArray[np.int32], NDArray[np.float32]]
-# What a word 1, 2, 3, 4 turns away counts, of its score there; wider blurs turns into sessions,
-# narrower loses answers that stand a few turns after their question.
+# Factor for the score of a word 1, 2, 3, 4 turns away; wider blurs turns into sessions, narrower
+# loses answers that come a few turns after their question.
 NEARBY = (0.9, 0.8, 0.6, 0.4)
-# Share of the words nearby, beside a base score of at most 1; more trusts words over vectors.
+# Share of the words nearby, next to a base score of at most 1; more trusts words over vectors.
 CONTEXT_WEIGHT = 1.1
 # Share of the best base score in the session; more gathers answers from one session, which costs
 # questions that need several.
 SESSION_WEIGHT = 0.3
-# Share of being said by somebody whom the query names; more answers who, less answers what.
+# Share for turns of a speaker whom the query names; more favours "who" over "what" questions.
 SPEAKER_WEIGHT = 0.5
-COMPANY_WEIGHT = 0.4  # share of standing in a wing in which that person speaks
+COMPANY_WEIGHT = 0.4  # share for turns in a wing in which that person speaks
 
 # Share of the session as one document for memories that are no turns; their neighbours lend
-# nothing, because distilled facts stand side by side without answering each other.
+# nothing, because neighbouring distilled facts do not answer each other.
 FACT_COVERAGE_WEIGHT = 0.2
 # BM25's k1 for the session as a document: how soon further hits of a word stop counting.
 TF_SATURATION = 1.2
@@ -57,16 +57,16 @@ MEMBERS_MAX = 8192  # members looked at; a session that no longer fits is left o
 
 
 class Talk(NamedTuple):
-    """What sessions lend their members; c members of active sessions, in session order."""
+    """Scores lent by sessions; c members of active sessions, in session order."""
 
     members: Ints  # int64 (c,), positions, distinct
     owners: Ints  # int64 (c,), index of the session among the active ones
     words: Floats  # (t, c), BM25 score of every query term in every member
     context: Floats  # (c,), words in and near the member, over the largest; [0, 1]
-    own: Floats  # (c,), what of `context` are the member's own words
+    own: Floats  # (c,), the part of `context` from the member's own words
     coverage: Floats  # (c,), the session as one document, over the largest; [0, 1]
     speakers: NDArray[np.int32]  # (c,), ordinal of the concept that speaks, -1 for none
-    said: NDArray[np.bool_]  # bool (c,), said by somebody whom the query names
+    said: NDArray[np.bool_]  # bool (c,), the query names the speaker
     company: NDArray[np.bool_]  # bool (c,), in a wing where that person speaks
     is_turn: NDArray[np.bool_]  # bool (c,)
     left_out: int
@@ -82,7 +82,7 @@ def listen(
     speakers: Sequence[int] = (),
     wings: NDArray[np.int32] | None = None,
 ) -> Talk | None:
-    """Return what the sessions of the best candidates say of all their members.
+    """Return the scores that the sessions of the best candidates lend to all their members.
 
     `mask` is (n,), True where a memory may be seen: others neither lend nor receive. `wings` are
     (n,) codes, -1 for none; `speakers` the ordinals of concepts that the query names.
@@ -119,7 +119,7 @@ def listen(
 
 
 def spoken_by(speaking: NDArray[np.int32], speakers: Collection[int]) -> NDArray[np.bool_]:
-    """Tell which memories one of the speakers says, in the shape of `speaking`."""
+    """Return which memories have one of the speakers, in the shape of `speaking`."""
     said = np.zeros(speaking.size, dtype=np.bool_)
     for speaker in speakers:  # a question names few: np.isin costs as much as twenty passes
         said |= speaking == speaker
@@ -127,7 +127,7 @@ def spoken_by(speaking: NDArray[np.int32], speakers: Collection[int]) -> NDArray
 
 
 def lent_scores(talk: Talk, base: Floats) -> Floats:
-    """Return what is added to the base score, (c,) in [0, 1], of every member."""
+    """Return the additions to the base score, (c,) in [0, 1], of every member."""
     best = np.zeros(int(talk.owners[-1]) + 1)
     np.maximum.at(best, talk.owners, base)
     of_turn = (
@@ -148,7 +148,7 @@ def calibrate(base: Floats, raised: Floats) -> Floats:
 
 
 def spread(words: Floats, owners: Ints) -> Floats:
-    """Let every member hold what stands near it in its session: its own words and faded others."""
+    """Add to every member's words those of its neighbours in the session, fading with distance."""
     heard = words.copy()
     for distance, share in enumerate(NEARBY, start=1):
         if distance >= owners.size:
@@ -161,7 +161,7 @@ def spread(words: Floats, owners: Ints) -> Floats:
 
 
 def best_neighbour(talk: Talk, place: int) -> int | None:
-    """Return the place of the member that lends the most words to one place, None for nobody."""
+    """Return the place of the member that lends the most words to one place, or None."""
     owner, size = talk.owners[place], talk.owners.size
     near = [
         (other, share)

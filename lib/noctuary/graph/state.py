@@ -51,12 +51,12 @@ if TYPE_CHECKING:
 
 # The file of the contributions: one DuckDB database, rebuilt whenever it is not ours.
 
-# Of the tables and of what is stored in them; another one means that the file is rebuilt.
+# Version of the tables and of the data in them; a file of another version is rebuilt.
 STATE_VERSION = f"{formats.GRAPH_STATE.version}:{EXTRACTOR_VERSION}:{hash_text(*KINDS)[:8]}"
-# What DuckDB may hold before it spills, where no setting says; more keeps the sorts of a million
+# DuckDB's memory limit before it spills, if no setting gives one; more keeps the sorts of a million
 # memories in memory.
 MEMORY_MB = 2_048
-# What DuckDB may keep once the sums are done, while supersessions and files need the memory; less
+# Memory that DuckDB may keep after the sums, while supersessions and files need it; less
 # reads blocks of the file again.
 _RESTING_MB = 256
 _LOG = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ _OWN_TABLES = ("memory", "found", "stated", "alias", "word", "matched")
 
 
 def open_database(path: Path, memory_mb: int = MEMORY_MB) -> DuckDBPyConnection:
-    """Open the file; what is damaged, foreign or of another version is dropped and made anew."""
+    """Open the file; a damaged, foreign or outdated one is deleted and created again."""
     import duckdb
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,10 +103,10 @@ def open_database(path: Path, memory_mb: int = MEMORY_MB) -> DuckDBPyConnection:
 
 
 def release_memory(connection: DuckDBPyConnection, memory_mb: int = MEMORY_MB) -> None:
-    """Give back what the database holds beyond what it needs at rest; its limit stays."""
+    """Free the memory that the database does not need at rest; its limit stays."""
     import duckdb
 
-    # A lower limit evicts at once; what is set again afterwards is only a permission. What cannot
+    # A lower limit evicts at once; raising it again reserves nothing. A block that cannot
     # be evicted stays.
     with suppress(duckdb.OutOfMemoryException):
         connection.execute(f"SET memory_limit = '{min(_RESTING_MB, memory_mb)}MB'")
@@ -114,7 +114,7 @@ def release_memory(connection: DuckDBPyConnection, memory_mb: int = MEMORY_MB) -
 
 
 def _compact_database(path: Path, memory_mb: int) -> None:
-    """Write the file anew without the blocks of deleted rows, which still hold their texts."""
+    """Rewrite the file without the blocks of deleted rows, which still hold their texts."""
     import duckdb
 
     fresh = _fresh(path)
@@ -142,7 +142,7 @@ def _config(path: Path, memory_mb: int) -> dict[str, str | bool | int | float | 
 
 
 def _mismatch(connection: DuckDBPyConnection) -> str | None:
-    """Return what is wrong with an opened file, or None; reads one row of every table."""
+    """Return why an opened file is unusable, or None; reads one row of every table."""
     import duckdb
 
     try:
@@ -169,7 +169,7 @@ def _fresh(path: Path) -> Path:
     return path.with_name(f".{path.name}.fresh")
 
 
-# The state: only what changed is written, all or nothing; then the sums.
+# The state: only changes are written, in one transaction; then the sums.
 
 # Kinds of finding whose names are looked for in other memories.
 DICTIONARY_KINDS = frozenset({"title", "heading", "key", "label", "leading", "tag"})
@@ -182,7 +182,7 @@ Rows = list[tuple[Any, ...]]
 
 
 class SyncReport(NamedTuple):
-    """What a sync did."""
+    """Counts of a sync."""
 
     added: int
     edited: int
@@ -197,7 +197,7 @@ class SyncReport(NamedTuple):
 
 
 class GraphState:
-    """What every memory contributes, in one file; to use in the order sync, place, names, fold."""
+    """The contributions of every memory, in one file; call sync, place, names, fold in order."""
 
     def __init__(self, connection: DuckDBPyConnection, memory_mb: int = MEMORY_MB) -> None:
         self._db = connection
@@ -207,10 +207,10 @@ class GraphState:
     @staticmethod
     @contextmanager
     def open(path: Path, memory_mb: int = MEMORY_MB) -> Generator[GraphState]:
-        """Open or make the file; what is damaged, foreign or older is dropped and made anew.
+        """Open or create the file; a damaged, foreign or outdated one is deleted and recreated.
 
-        When the block ends, a file in which rows were deleted is written anew without them. Beside
-        it lies, while it is open, what does not fit into memory.
+        When the block ends, a file with deleted rows is rewritten without them. While it is open, a
+        spill directory next to it takes data that does not fit into memory.
         """
         connection = open_database(path, memory_mb)
         try:
@@ -222,10 +222,10 @@ class GraphState:
             _compact_database(path, memory_mb)
 
     def sync(self, records: Sequence[MemoryRecord], keys: Sequence[str], load: Load) -> SyncReport:
-        """Make the contributions equal to the corpus; all or nothing.
+        """Make the contributions match the corpus, in one transaction.
 
-        `load` is asked, once, for memories whose extraction key is new. A ValueError says that keys
-        and records do not line up, or that positions are not 0..n-1 in order.
+        `load` is called once, for memories with a new extraction key. Raises ValueError if keys and
+        records do not line up, or positions are not 0..n-1 in order.
         """
         self._db.begin()
         try:
@@ -248,7 +248,7 @@ class GraphState:
             f"DELETE FROM {table} WHERE mid IN (SELECT mid FROM gone)" for table in _OWN_TABLES
         )
         if sum(self._db.execute(sql).fetchall()[0][0] for sql in removed):
-            # The blocks of deleted rows keep their texts until the file is written anew.
+            # The blocks of deleted rows keep their texts until the file is rewritten.
             self._db.execute("UPDATE meta SET has_leftovers = true")
         if len(fresh):
             self._add_findings(records, keys, fresh, first, load)
@@ -267,7 +267,7 @@ class GraphState:
         return SyncReport(len(fresh) - edited, edited, gone - edited, len(mids), len(changed))
 
     def _write_current(self, records: Sequence[MemoryRecord], keys: Sequence[str]) -> None:
-        """Fill `current`: tonight's memories, the key of each, and what the graph asks of them."""
+        """Fill `current`: tonight's memories, their keys, and the columns that the graph needs."""
         import pyarrow as pa
 
         if len(records) != len(keys):
@@ -371,7 +371,7 @@ class GraphState:
         ).fetchall()
 
     def place(self, kept_runs: Collection[str] = ()) -> None:
-        """Join the contributions with where the memories stand; of runs, `kept_runs` count."""
+        """Join the contributions with the memories' positions; only `kept_runs` count as runs."""
         import pyarrow as pa
 
         self._db.execute(_PLACE)
@@ -386,11 +386,11 @@ class GraphState:
         yield from map(NameStats, names, map(KINDS.__getitem__, kinds), map(tuple, surfaces), df)
 
     def iter_outlines(self, *, stated_only: bool = False) -> Iterator[tuple[int, Extraction]]:
-        """Yield what each memory states, is about and tagged with, by position; `place` came first.
+        """Yield each memory's statements, subjects and tags by position; call `place` first.
 
-        The rest of the findings, some nine tenths, is left out, as are memories without any of
-        these; with `stated_only` also those that neither state anything nor are a `key: value`.
-        Both queries are done before the first is yielded, so that others may follow meanwhile.
+        The rest of the findings, about nine tenths, is left out, as are memories without any of
+        these; with `stated_only` also those without a statement or a `key: value`.
+        Both queries finish before the first item, so that other queries may run between items.
         """
         found = self._db.sql(_FOUND, params={"stated_only": stated_only}).to_arrow_table()
         stated = self._db.sql(_STATED_ROWS).to_arrow_table()
@@ -403,9 +403,9 @@ class GraphState:
     def fold(
         self, canonical_of: Mapping[str, str] | None = None, merges: Sequence[Merge] = ()
     ) -> GraphTables:
-        """Add up the graph; `place` came before, and comes again before another sum.
+        """Sum up the graph; call `place` before each sum.
 
-        `canonical_of` holds the names that do not stand for themselves, `merges` says why.
+        `canonical_of` holds the names that were merged into another, `merges` the reasons.
         """
         self._db.execute(
             "CREATE OR REPLACE TEMP TABLE canonical_of (name VARCHAR, canonical VARCHAR)"
@@ -440,13 +440,13 @@ class GraphState:
         )
 
 
-# Folded names of conversations are remembered: their turns stand near one another.
+# Folded names of conversations are cached: their turns come close together.
 @lru_cache(maxsize=1 << 12)
 def _folded(session_id: str) -> str | None:
     return fold_name(session_id) or None
 
 
-# `look` of a finding: what it gives to the dictionary, NULL where it is not looked for.
+# `look` of a finding: its entry in the dictionary, NULL if it is not looked for.
 _ANY_CASE, _NEEDS_CASE = 0, 1
 _LOOKED_FOR = "look IS NOT NULL"
 _ROLE_CODES = {role: code for code, role in enumerate(ROLES)}
@@ -515,7 +515,7 @@ def _with_ids(name: str, table: ArrowTable, ids: ArrowColumn) -> ArrowTable:
     return table.select(schema.names).cast(schema)
 
 
-# What changed since last night, and whom it concerns.
+# Changes since last night, and the memories that they affect.
 
 _CURRENT_COLUMNS = (
     "position", "memory_id", "created_at_us", "updated_at_us", "session_id", "user", "wing",
@@ -576,7 +576,7 @@ SELECT DISTINCT mid FROM (
 _CONCERNED_AT = """
 SELECT {} FROM concerned JOIN memory USING (mid) JOIN current USING (memory_id) ORDER BY position
 """
-# What memories are about, and who speaks in them. The range lets blocks be skipped.
+# Subjects and speakers of memories. The range lets blocks be skipped.
 _OWN_NAMES = f"""
 SELECT mid, list(DISTINCT name) FROM found
 WHERE mid BETWEEN $low AND $high AND mid IN (SELECT unnest($mids))
@@ -584,7 +584,7 @@ WHERE mid BETWEEN $low AND $high AND mid IN (SELECT unnest($mids))
 GROUP BY mid
 """
 
-# Where tonight's memories stand, and everything they hold, under the names the texts use.
+# Positions of tonight's memories and all their findings, by the names in the texts.
 
 _ABOUT, _MENTIONS, _AUTHOR, _SPEAKER = (
     ROLES.index(role) for role in ("about", "mentions", "author", "speaker")
@@ -662,7 +662,7 @@ ORDER BY position, start, stop, relation, subject, object
 """
 
 
-# What all memories hold together: concepts, mentions, concept edges.
+# Sums over all memories: concepts, mentions, concept edges.
 
 _CONCEPT_OF = f"""
 CREATE OR REPLACE TEMP TABLE concept_of AS
@@ -721,9 +721,9 @@ FROM told GROUP BY src, relation, dst ORDER BY src, relation, dst
 """
 
 
-# From how many memories on a concept tells nothing apart: the limits of the edges.
+# Limits of the edges: a concept in more memories no longer distinguishes any.
 
-# A concept that more than this share of the memories mention separates nothing: no edges. More lets
+# A concept that more than this share of the memories mention is a hub and gets no edges. More lets
 # chance arrivals in and costs time, less loses the names of a store with few topics.
 HUB_MENTION_FRACTION = 0.02
 # ... but up to this many mentions are always fine; keeps small stores from losing their names.
@@ -734,7 +734,7 @@ HUB_SUBJECT_LIMIT = 50
 
 
 def hub_limits(memories: int) -> dict[str, int]:
-    """Return the most mentions and the most subjects with which a concept tells memories apart."""
+    """Return the most mentions and the most subjects of a concept that still gets edges."""
     mentions = max(HUB_MENTION_MIN, int(HUB_MENTION_FRACTION * memories))
     return {"hub_mentions": mentions, "hub_subjects": HUB_SUBJECT_LIMIT}
 
@@ -747,17 +747,17 @@ LOWER_CASE_WORTH = 0.4
 # Worth of a subject that only the first words of short memories gave: some of them begin a sentence
 # and name nothing. Higher trusts chance starts as much as titles.
 LEADING_WORTH = 0.6
-# The same where every such memory is long: the first words of an abstract say little about the
+# The same where every such memory is long: the first words of an abstract rarely describe the
 # rest. Higher lets abstracts link to each other by chance (scifact, cisi).
 LONG_LEADING_WORTH = 0.2
-# Up to this many characters, some three sentences, the first words say what a memory is about.
+# Up to this many characters, some three sentences, the first words name the subject of a memory.
 LEADING_SHORT_CHARS = 400
-# (1 + number of memories that mention a concept) to this power divides what a query that names it
-# gives; higher distrusts much-named concepts more.
+# (1 + number of memories that mention a concept) to this power divides the score that a query
+# naming it gives; higher distrusts much-named concepts more.
 DF_POWER = 0.25
 
-# Small words between capitals ("Bank of England") tell nothing about case, nor does what a title
-# adds in parentheses.
+# Small words between capitals ("Bank of England") do not show case, nor do additions of a title
+# in parentheses.
 _SMALL = (
     "a", "al", "an", "and", "at", "by", "da", "de", "del", "der", "di", "du", "el", "en", "et",
     "for", "in", "la", "le", "of", "on", "the", "to", "van", "von", "y",
@@ -853,8 +853,8 @@ SELECT earlier AS src, {_NEXT} AS relation, later AS dst, 1.0::DOUBLE AS weight,
     {NO_SPAN} AS start, {NO_SPAN} AS stop FROM pair
 UNION ALL SELECT later, {_PREVIOUS}, earlier, 1.0::DOUBLE, concept, {NO_SPAN}, {NO_SPAN} FROM pair
 """
-# A link that the store tells of two memories: a statement about the other one's id, at no span.
-# To a memory that is not there, or between two users, there is none.
+# A link between two memories from the store: a statement with the other one's id and no span.
+# Links to a missing memory, or between two users, are dropped.
 _LINK_STEPS = f"""
 WITH link AS (
     SELECT DISTINCT mid, substr(object, 2) AS memory_id, CASE relation

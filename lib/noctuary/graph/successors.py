@@ -1,4 +1,4 @@
-"""Which memory stands for an older one, and what two memories must not differ in."""
+"""Successors of memories, and the differences that rule out a near duplicate."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def confidence_of(similarity: float, age_gap_days: int) -> int:
     return int(similarity >= MEDIUM[0] and age_gap_days >= MEDIUM[1])
 
 
-# Near duplicates say the same again: what two memories must not differ in.
+# Near duplicates: details in which they must not differ.
 #
-# One predicate for the night's pairs, curation's and those of the phase `supersede`. What a text
-# names is read from it alone, so two memories are judged without a third. Where neither capitals,
-# digits nor a listed kind (`noctuary.text.kinds`) show what is meant, nothing is seen: "fixed
+# One predicate for the night's pairs, curation's and those of the phase `supersede`. The names in
+# a text are read from it alone, so two memories are judged without a third. Where neither capitals,
+# digits nor a listed kind (`noctuary.text.kinds`) mark a name, no difference is seen: "fixed
 # payments" and "fixed search" rest on their vectors.
 
-# Longest sentence that is read as one value of one subject; longer ones say more than that.
+# Longest sentence that is read as one value of one subject; longer ones have more than one.
 FRAME_MAX_CHARS = 200
 _WORD = re.compile(r"[^\W_]+(?:['’.,:/_@+&-]+[^\W_]+)*")
 _SENTENCE_END = re.compile(r"[.!?…。！？】\]\n•]|^\W*$")
@@ -58,12 +58,12 @@ _VERB_IN_S = re.compile(r"\w{2,}s\b", re.ASCII)
 _NO_NAMES = FUNCTION_WORDS | {"user", "users"}
 _COUNTED = {word: str(n) for word, n in NUMBER_WORDS.items() if word not in ("one", "first")}
 
-# Chinese has no capitals: a clause with a copula is taken whole, for whom and what it names.
+# Chinese has no capitals: a clause with a copula is taken whole, with its subject and its value.
 _CLAUSE = re.compile(r"[^，。；！？,.;!?\s]+")
 _GIVES = re.compile(r"[是叫为].")
 
 _COPULAS = (" is", " are")
-_VALUE_MAX_WORDS = 3  # of a listed kind: "blue", "in production now"; longer ones say what happens
+_VALUE_MAX_WORDS = 3  # of a listed kind: "blue", "in production now"; longer ones are descriptions
 _STATE = re.compile(
     r"(?:(?:the|our|my)\s)?"
     r"(?P<head>[^.:;!?\n]{2,80}?\s(?:is|are|runs?|starts?|ends?|opens?|closes?|costs?|takes?|equals?))"
@@ -73,7 +73,7 @@ _STATE = re.compile(
 
 
 def differ(one: str, other: str) -> bool:
-    """Say whether two texts differ in a number, an identifier, a date, a name or a listed kind."""
+    """Return whether two texts differ in a number, identifier, date, name or listed kind."""
     return marks_of(one) != marks_of(other) or are_apart(things_of(one), things_of(other))
 
 
@@ -98,7 +98,7 @@ def marks_of(text: str) -> frozenset[str]:
 
 
 class Keys(NamedTuple):
-    """What a text names: marks as 64 bits each, and things of listed kinds."""
+    """Names in a text: marks as 64 bits each, and things of listed kinds."""
 
     marks: int  # where the text gives a subject a value, with the kinds that the value names
     # equal for texts of which one may replace the other for being near: `marks`, or, where the text
@@ -109,7 +109,7 @@ class Keys(NamedTuple):
 
 
 def keys_of(text: str) -> Keys:
-    """Return the keys of a text; those of one marked as superseded are of what it said."""
+    """Return the keys of a text; for one marked as superseded, the keys of its original text."""
     text = text.lstrip()[len(MARK) :] if is_tombstone(text) else text
     marks, frame, things = sorted(marks_of(text)), _frame(text), things_of(text)
     if frame is None:
@@ -135,14 +135,14 @@ def _mark(text: str, match: re.Match[str], *, starts: bool) -> str:
         return _COUNTED[folded]
     if folded in _NO_NAMES and (starts or folded not in CALENDAR_WORDS):
         return ""
-    # A capital at the start of a sentence says nothing alone; "Anna lives" begins with a name.
+    # A capital at the start of a sentence is no evidence; "Anna lives" begins with a name.
     shaped = any(char.isupper() for char in word[1:]) or folded in CALENDAR_WORDS
     owns = word.endswith(("'s", "’s"))
     return folded if not starts or shaped or owns or _acts(text, match) else ""
 
 
 def _acts(text: str, match: re.Match[str]) -> bool:
-    """Say whether a verb follows a word: "James shared", "Anna lives", but not "Likes cats"."""
+    """Return whether a verb follows a word: "James shared", "Anna lives", but not "Likes cats"."""
     if match.group().endswith(("ed", "ing")):
         return False
     after = match.end() + 1
@@ -159,7 +159,7 @@ def _frame(text: str) -> str | None:
     if match is None or ". " in match["value"]:
         return None
     words = _WORD.findall(match["value"])
-    # What something is may be another of its kind tomorrow; what it runs on says which one it is.
+    # A value of a listed kind after "is" may change tomorrow; after other verbs it identifies.
     is_value = match["head"].casefold().endswith(_COPULAS) and len(words) <= _VALUE_MAX_WORDS
     marked = [bool(marks_of(f"- {word}")) or word[:1].isupper() for word in words]
     marked[:1] = [marked[0] or (is_value and things_of(words[0]) != "")] if words else []
@@ -170,9 +170,9 @@ def _frame(text: str) -> str | None:
     return " ".join([fold_name(match["head"] + match["lead"]), *kept])
 
 
-# Which memory stands for an older one, for the reader that asks. Standard library and numpy only.
+# Successors by position, for recall. Standard library and numpy only.
 
-NO_SUCCESSOR = -1  # position that stands for: nothing replaces it
+NO_SUCCESSOR = -1  # position for: nothing replaces it
 
 
 class SupersessionRow(NamedTuple):
@@ -191,8 +191,8 @@ class SupersessionRow(NamedTuple):
 class SupersessionIndex:
     """Successors by position: every method takes and returns whole arrays.
 
-    What a reader may not see does not exist for it: a chain ends before the first successor that is
-    masked, is not yet there at the moment asked for, or is less sure than asked for.
+    A successor hidden from the reader does not exist: a chain ends before the first one that is
+    masked, later than the given moment, or below the given confidence.
     """
 
     def __init__(self, rows: Iterable[SupersessionRow]) -> None:
@@ -214,7 +214,7 @@ class SupersessionIndex:
         return len(self._older)
 
     def row_of(self, position: int) -> SupersessionRow | None:
-        """Return what is known about a superseded memory, or None where nothing replaces it."""
+        """Return the row of a superseded memory, or None if nothing replaces it."""
         return self._rows.get(position)
 
     def successors(

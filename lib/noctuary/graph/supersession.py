@@ -44,9 +44,9 @@ from noctuary.text.marks import is_tombstone
 if TYPE_CHECKING:
     import polars as pl
 
-# Which memories a newer one replaces: four sources, and one direct successor per memory.
+# Memories replaced by a newer one: four sources, and one direct successor per memory.
 #
-# Turns of a conversation can be replaced by what is said, never for being a near duplicate. A
+# A turn of a conversation can be replaced by a statement, never by a near duplicate. A
 # memory that is marked as superseded replaces none. Undated memories are replaced, and replace, by
 # explicit "#id" links alone.
 
@@ -55,10 +55,10 @@ _OF_A_VALUE = 1
 
 
 class Supersessions(NamedTuple):
-    """What was found."""
+    """Supersessions, other contradictions and rejection counts."""
 
     found: tuple[Supersession, ...]  # one per superseded memory, sorted by older position
-    # Further contradictions of the same memories (one moved and changed jobs, told by two newer
+    # Further contradictions of the same memories (one moved and changed jobs, in two newer
     # memories): not for recall, but `close_intervals` needs them. Sorted, then by strength.
     others: tuple[Supersession, ...]
     rejected: Mapping[str, int]  # statements and links that came to nothing, by reason, sorted
@@ -124,8 +124,8 @@ def resolve(
 ) -> tuple[dict[int, Link], list[Link]]:
     """Choose one successor per memory; the order of the links makes no difference.
 
-    Returns the chosen link by older position, and sorted what else was stated about superseded
-    memories: links to other successors, or about other subjects. Dropped links are counted.
+    Returns the chosen link by older position, and the other links of superseded memories, sorted:
+    to other successors, or about other subjects. Dropped links are counted.
     """
     waiting: dict[int, list[Link]] = defaultdict(list)
     for link in sorted(set(links), key=_order, reverse=True):
@@ -165,7 +165,7 @@ def _moment(memories: MemoryColumns, position: int) -> Moment:
 
 
 def _chains(chosen: Mapping[int, Link]) -> Iterator[tuple[list[int], int]]:
-    """Yield the memories on the way from each one that no way led through yet, and what is next."""
+    """Yield each path of memories not visited before, and the position that follows it."""
     done: set[int] = set()
     for start in chosen:
         path: dict[int, None] = {}
@@ -209,12 +209,12 @@ def _heads(chosen: Mapping[int, Link]) -> dict[int, int]:
     return heads
 
 
-# Links that a text makes itself: "supersedes #12", "replaced Jest", "switched from X to Y".
+# Explicit links in a text: "supersedes #12", "replaced Jest", "switched from X to Y".
 #
-# "#id" is that memory, whatever the dates say; "#" alone the memory itself, that says what replaces
-# it. A name is the newest strictly older memory about it; where the memory is itself about the name
+# "#id" is that memory, whatever its date; "#" alone the memory itself, which names its successor.
+# A name is the newest strictly older memory about it; where the memory is itself about the name
 # ("TSLint: replaced by ESLint"), its successor is the earliest later memory about the subject. A
-# memory is about what its text begins with; where none is, what it is tagged with counts.
+# memory is about the subject at its beginning; if there is none, its tags count.
 
 _BY_ID, _BY_SUBJECT, _BY_OBJECT_ONLY = 2, 1, 0
 
@@ -229,7 +229,7 @@ def explicit_links(
         (memory, stated)
         for memory in corpus.stating.values()
         for stated in memory.extraction.stated
-        # What the store tells of two concepts has no span; of two memories, it names one by its id.
+        # The store's links between concepts have no span; its links between memories have an id.
         if stated.relation == "supersedes" and (stated.start != NO_SPAN or _names_id(stated))
     ]
     columns = corpus.columns
@@ -268,7 +268,7 @@ class _Subjects:
     ) -> None:
         self._canonical_of = canonical_of
         wanted = {self._canonical(name) for s in told for name in (s.subject, s.object)}
-        # About first: a tag says what a text belongs to, not what it is about.
+        # Subjects first: a tag only classifies a text.
         tables = [defaultdict[tuple[str, str], list[Sighting]](list) for _ in range(2)]
         for position, extraction in corpus.outlines() if told else ():
             for table, names in zip(tables, self._names(extraction), strict=True):
@@ -307,11 +307,11 @@ class _Subjects:
         return self._canonical_of.get(name, name)
 
 
-# What a memory says of a subject that can only have one value at a time.
+# Statements about a subject that can only have one value at a time.
 
-STATE = "state"  # slot of what a subject is: the relations of STATE_RELATIONS
+STATE = "state"  # slot of a subject's nature: the relations of STATE_RELATIONS
 KEY = "key"  # slot of `key: value` memories
-STATE_RELATIONS = ("is_now", "is_a", "has")  # what a later `is_now` about the same subject ends
+STATE_RELATIONS = ("is_now", "is_a", "has")  # ended by a later `is_now` about the same subject
 
 # Relations of which a later, different value ends the earlier one.
 SINGLE_VALUED = ("works_at", "lives_in", "owned_by")
@@ -335,7 +335,7 @@ class Statement(NamedTuple):
 
     position: int
     subject: str  # canonical folded name; "" for the owner of the memory
-    slot: str  # what two statements must share beside the subject to contradict each other
+    slot: str  # two statements contradict each other only in the same slot
     relation: str  # as stated; KEY for a `key: value` memory
     value: str  # canonical folded name
     # The slot was guessed, or the value is a remark: contradictions are of low confidence.
@@ -347,10 +347,10 @@ class Statement(NamedTuple):
 def statements_of(
     memory: Memory, canonical_of: Mapping[str, str], rejected: Counter[str]
 ) -> Iterator[Statement]:
-    """Yield what a memory says of its subjects; statements about generic words are counted."""
+    """Yield the statements of a memory; those about generic words are counted, not yielded."""
     position, content = memory.record.position, memory.record.content
     for stated in memory.extraction.stated:
-        # What the store tells is evidence for the graph, no words of this memory to be compared.
+        # Links from the store are evidence for the graph, not words of this memory to compare.
         slot = None if stated.start == NO_SPAN else _slot(stated, content)
         if slot is None:
             continue
@@ -366,8 +366,8 @@ def statements_of(
     keys = [item for item in memory.extraction.found if item.kind == KEY and item.role == "about"]
     if not keys:
         return
-    # "Deploy key (prod)" is found with and without its parenthesis; only the whole one tells two
-    # keys apart.
+    # "Deploy key (prod)" is found with and without its parenthesis; only the whole one
+    # distinguishes two keys.
     key = max(keys, key=lambda item: (-item.start, item.end))
     value = fold_name(content[key.end :])
     words = _word_count(value)
@@ -400,7 +400,7 @@ def _word_count(folded: str) -> int:
     )
 
 
-# What a preference is about, read from its object: "tabs for python" is about python.
+# The topic of a preference, read from its object: "tabs for python" is about python.
 #
 # Folded names in, folded names out. A preference without a topic contradicts nothing: somebody may
 # prefer tea and short answers.
@@ -431,7 +431,7 @@ def read_preference(name: str, after: str = "") -> tuple[str, str, bool] | None:
 
 
 def restates(one: str, other: str) -> bool:
-    """Say whether two values agree: one holds all words of the other, and neither denies it.
+    """Return whether one value has all words of the other, and the rest holds no negation.
 
     "acme" and "acme corp" agree; "green" and "not green" do not.
     """
@@ -439,18 +439,18 @@ def restates(one: str, other: str) -> bool:
     return (some <= others or others <= some) and not (some ^ others) & _DENIALS
 
 
-# Links between memories that say something else of the same subject: "X is now Y", newer value.
+# Links between memories with different statements about a subject: "X is now Y", newer value.
 #
 # An older statement ends at the *earliest* later one that differs, since it stopped holding then;
 # later changes follow as a chain, so that the answer as of any moment is right. A later memory that
-# repeats the older value beside another one (a list, a before-and-after) ends nothing; neither does
-# one that says the same in more or fewer words: it confirms.
+# repeats the older value next to another one (a list, a before-and-after) ends nothing; neither
+# does one that rewords it: it confirms.
 
 # Most different values of one subject and relation in one wing; more are happenings, not versions
 # of a fact. Higher follows busier facts and hides more entries of lists.
 VALUES_MAX = 12
-# Least part of the older text that the ended statement takes for more than low confidence: what
-# says much else besides is not out of date as a whole.
+# Least part of the older text that the ended statement takes for more than low confidence: a
+# text with much other content is not out of date as a whole.
 LEAST_SHARE = 0.5
 _CONFIDENCE_OF_RELATION = {"is_now": 1, "is_a": 0, "has": 0}
 
@@ -470,7 +470,7 @@ def value_links(
     for _, statements in sorted(groups.items()):
         if len({statement.position for statement in statements}) < 2:
             continue
-        # By wing and relation, the values of what is said: many are a list of happenings.
+        # The values by wing and relation: many of them are a list of happenings.
         lines = [(memories[s.position].sighting.wing, s.relation) for s in statements]
         values: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         for line, statement in zip(lines, statements, strict=True):
@@ -500,7 +500,7 @@ class _Group:
             position = statement.position
             self._said[position].add(statement.value)
             ends = statement.slot != STATE or statement.relation == "is_now"
-            # What its owner has marked as superseded ends nothing any more.
+            # A memory that its owner marked as superseded no longer ends another.
             ends = ends and not is_tombstone(memories[position].record.content)
             if ends and position not in self._ending:
                 self._ending[position] = statement
@@ -534,14 +534,14 @@ def _confidence(older: Statement, newer: Statement) -> int:
     return _CONFIDENCE_OF_RELATION[older.relation] + same_head
 
 
-# What supersession ends in the graph: intervals close, nothing is deleted. What ends is only
+# Effects of supersession on the graph: intervals close, nothing is deleted. These end:
 #
 # - a concept edge whose every piece of evidence is contradicted: a memory that supersedes it states
 #   the same subject and relation with another object and does not repeat the old one;
 # - a memory edge that rests on the object inside such a statement, unless the successor leads to
 #   the same memory; for a near duplicate, one that the newer memory restates.
 
-# Memory edges that rest on what a text says; the order of turns rests on the session.
+# Memory edges that rest on a text; the order of turns rests on the session.
 CLOSABLE = ("mentions_subject", "mentions_tag")
 _END = ("valid_to_us", "retracted_at_us")
 _NEAR = "near_duplicate"
@@ -602,10 +602,10 @@ def _contradictions(stated: pl.DataFrame, items: pl.DataFrame) -> pl.DataFrame:
 
 
 def _statement_ends(stated: pl.DataFrame, contradicted: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of concept edges of which no evidence stands, and when the last one fell."""
+    """Return the rows of concept edges whose evidence has all ended, and when the last one did."""
     import polars as pl
 
-    # The first contradiction ended a piece of evidence; later ones only say more.
+    # The first contradiction ended a piece of evidence; later ones only repeat that.
     fallen = contradicted.sort(*_END).unique("place", keep="first", maintain_order=True)
     ended = fallen.group_by("row").agg(pl.col(_END).max(), fallen=pl.len())
     whole = ended.join(stated.group_by("row").len(), on="row")

@@ -11,17 +11,17 @@ from noctuary.core.errors import StoreError
 from noctuary.core.files import replacement
 
 Role = Literal["about", "mentions", "author", "speaker"]
-# What a text may state between two concepts: `subject relation object`. Only a store's own edges
-# (`noctuary.graph.llm`) are `related_to`: their relation has no word here.
+# Relations that a text may state between two concepts: `subject relation object`. Only a store's
+# own edges (`noctuary.graph.llm`) are `related_to`: their relation has no word here.
 StatedRelation = Literal[
     "supersedes", "depends_on", "part_of", "is_a", "is_now", "prefers", "works_at", "lives_in",
     "has", "owned_by", "resolved_by", "related_to",
 ]  # fmt: skip
-# `start` and `end` of what stands in no content: a mention in an author field, what a store tells
-# of its memories.
+# `start` and `end` of a finding outside the content: a mention in an author field, or a fact from
+# the store.
 NO_SPAN = -1
 # Begins a side of a statement that is a memory ("supersedes #12"); alone it is the memory itself:
-# `#12 resolved_by #`, said by "resolves #12".
+# `#12 resolved_by #`, from "resolves #12".
 ID_MARK = "#"
 # File of each table, by its field in GraphTables.
 FILES = {
@@ -60,8 +60,8 @@ _COLUMNS = {
     "supersessions": "older_position int, newer_position int, head_position int, reason text, "
     "confidence int, similarity float, age_gap_days int, concept_id text, evidence place, "
     "valid_to_us int, recorded_at_us int",
-    # A folded name by which a query may mean a concept; sorted by name. The weight, in [0, 1], is
-    # what it gives each memory about it, 0 where it only speaks; cased: the query must show a
+    # A folded name by which a query may name a concept; sorted by name. The weight, in [0, 1], is
+    # given to each memory about it, 0 where it only speaks; cased: the query must show a
     # capital or a digit.
     "links": "name text, concept_id text, weight float, cased flag",
 }
@@ -83,10 +83,10 @@ class Merge:
     """Two names that are one concept, and why."""
 
     name: str  # folded name that was merged away
-    canonical: str  # folded name that stands for it
+    canonical: str  # folded name of its concept
     reason: str  # "alias", "minhash", "embedding" or "rule"
     score: float  # Jaccard or cosine in [0, 1]; 1 for aliases and rules
-    detail: str  # for people: what was compared or which rule
+    detail: str  # for people: the names compared, or the rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Supersession:
     similarity: float | None  # cosine of the two memories, or None where none was needed
     age_gap_days: int  # 0 where a date is missing
     concept_id: str  # the subject on which both speak, or ""
-    evidence: Evidence  # where the newer memory says so
+    evidence: Evidence  # the span in the newer memory
     valid_to_us: int  # when the older one stopped holding: creation of the newer
     recorded_at_us: int  # when the store wrote the newer
 

@@ -1,4 +1,4 @@
-"""Looking at the concept graph of one snapshot, inside one scope: what may be seen, as values."""
+"""Views of the concept graph of one snapshot, as values, limited to one scope."""
 
 from __future__ import annotations
 
@@ -69,21 +69,21 @@ def open_graph(
 
 
 def _by(moments_us: Ints, moment_us: int) -> Mask:
-    """Say what existed by a moment; the undated have always existed."""
+    """Return where a moment had passed; undated memories always existed."""
     return (moments_us == UNDATED_US) | (moments_us <= moment_us)
 
 
 @dataclass(frozen=True)
 class GraphSource:
-    """What one scope may see of the graph of one snapshot: M mentions, E steps, C concepts."""
+    """The part of one snapshot's graph visible to a scope: M mentions, E steps, C concepts."""
 
     rows: sqlite3.Connection
     mentions: Mapping[str, NDArray[Any]]  # by field of MentionArrays
     steps: Mapping[str, NDArray[Any]]  # by field of GraphArrays
     relations: tuple[str, ...]
     ids_are_integers: bool
-    # (n,) where the scope allows the memory and the store had written it by `known_at_us`; what
-    # other memories say does not exist
+    # (n,) where the scope allows the memory and the store had written it by `known_at_us`; other
+    # memories do not exist for this view
     allowed: Mask
     seen: Mask  # (n,) where it is allowed and existed at `as_of_us`
     as_of_us: int | None
@@ -94,7 +94,7 @@ class GraphSource:
 
     @property
     def hides(self) -> bool:
-        """Say whether there is a memory that must not show in any name."""
+        """Return whether any memory must not show in names."""
         return not bool(self.allowed.all())
 
     def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -160,7 +160,7 @@ class GraphSource:
         steps, ends = self.steps, self.steps["valid_to_us"]
         holds = self.seen[steps["targets"]] & self.seen[self.step_sources]
         if self.known_at_us is not None:
-            # As known then: what was ended later was still open.
+            # As known then: intervals ended later were still open.
             ends = np.where(steps["retracted_at_us"] <= self.known_at_us, ends, OPEN_END_US)
             holds &= steps["recorded_at_us"] <= self.known_at_us
         if self.as_of_us is None:
@@ -211,7 +211,7 @@ class Names(NamedTuple):
         return frozenset(map(fold_name, (self.shown, *self.aliases)))
 
     def may_tell(self, *names: str) -> bool:
-        """Say whether folded names of the concept are known here."""
+        """Return whether folded names of the concept are known here."""
         return self.complete or self.folded.issuperset(names)
 
 
@@ -279,7 +279,7 @@ class NameBook:
         return Names(shown, tuple(sorted(set(surfaces) - {shown})), complete=False)
 
     def _visible_surfaces(self, ordinal: int, known: list[str]) -> Counter[str]:
-        """Return how often each spelling stands in a memory that may be seen."""
+        """Return how often each spelling occurs in visible memories."""
         source = self.source
         places = source.places(ordinal, source.allowed)[:SURFACES_READ]
         contents = source.column("content", (p for p, _, start, _ in places if start >= 0))
@@ -296,7 +296,7 @@ class NameBook:
 
 
 def _spelled_in(fields: str, known: list[str]) -> list[str]:
-    """Return the first spelling of each folded form that stands in author fields."""
+    """Return the first spelling of each folded form that occurs in author fields."""
     text = f" {fold_name(fields)} "
     forms = {fold_name(surface): surface for surface in reversed(known)}
     return [surface for form, surface in forms.items() if f" {form} " in text]
@@ -311,14 +311,14 @@ class SeenRelation(NamedTuple):
     src: int  # ordinal of the subject
     dst: int  # ordinal of the object
     relation: str
-    weight: float  # in (0, 1]; counts only what may be seen
+    weight: float  # in (0, 1]; counts only visible memories
     positions: tuple[int, ...]  # memories that state it and may be seen, ascending, never empty
     valid_from_us: int  # when the earliest of them was created
-    valid_to_us: int | None  # None while it holds or what ended it may not be seen
+    valid_to_us: int | None  # None while it holds, or if the memory that ended it is hidden
     closer: int | None  # position of the memory that ended it, or None where it is not known
 
     def holds(self, as_of_us: int | None) -> bool:
-        """Say whether it is valid at a moment; None: whether it has not ended."""
+        """Return whether it is valid at a moment; None: whether it has not ended."""
         if as_of_us is None:
             return self.valid_to_us is None
         ended = self.valid_to_us is not None and self.valid_to_us <= as_of_us
@@ -411,7 +411,7 @@ Shown = dict[str, Any]
 _DIGITS = 6  # of weights and scores
 
 # Power of the number of memories that hold a neighbour, by which shared memories are divided. 1
-# puts whatever a single memory names first, 0 what every memory names.
+# ranks neighbours of a single memory first, 0 those in every memory.
 SPECIFICITY_POWER = 0.5
 
 

@@ -17,7 +17,7 @@ from noctuary.text.marks import clean, cut, day, memories, pad, plural, spoken, 
 # The cheapest way from one concept to another, over stated relations and shared memories.
 
 COST_UNIT = 1_000  # costs are whole thousandths, so that sums in any order are equal
-# A hop over a stated relation; dearer ones let shared memories win over what a text says.
+# A hop over a stated relation; a higher cost lets shared memories win over statements.
 STATED_COST = 1.0
 # A hop over shared memories costs this and log2(1 + a * b / s**2): a and b memories hold its two
 # ends, s of them both. At least 2; two hubs that meet once in a memory are far apart.
@@ -36,7 +36,7 @@ _UNNAMED = "(a name that only hidden memories hold)"
 def find_paths(source: GraphSource, book: NameBook, start: int, goal: int, max_hops: int) -> Shown:
     """Return the cheapest path of at most `max_hops` hops (>= 1) between two concepts, if any.
 
-    `bounds` name what cut the search short; with any, "none" means "none was found".
+    `bounds` name the limits that cut the search short; with any, "none" means "none was found".
     """
 
     def name(ordinal: int) -> str:
@@ -101,7 +101,7 @@ def _hops_from(source: GraphSource, concept: int, hubs: set[int]) -> Iterator[tu
 
 
 def _hop(source: GraphSource, ends: tuple[int, int], name: Callable[[int], str]) -> Shown:
-    """Return what is stated between two concepts and holds, else the newest they share."""
+    """Return the valid relations between two concepts, else the newest memories they share."""
     found = stated_relations(source, ends[:1])
     stated = [r for r in found if {r.src, r.dst} == set(ends) and r.holds(source.as_of_us)]
     both = np.intersect1d(source.holders(ends[0]), source.holders(ends[1]))
@@ -117,11 +117,11 @@ def _hop(source: GraphSource, ends: tuple[int, int], name: Callable[[int], str])
     }  # fmt: skip
 
 
-# What `noctuary graph` prints: lines made of views. No reading, no printing.
+# Output of `noctuary graph`: lines made of views. No reading, no printing.
 
-MARKS = ("\u00ab", "\u00bb")  # stand around the evidence in a line
+MARKS = ("\u00ab", "\u00bb")  # put around the evidence in a line
 NAME_COLUMNS = 40  # longest name in a column of names; longer ones are cut
-LINE_COLUMNS = 110  # longest line of a memory beside its id; longer ones are cut at their end
+LINE_COLUMNS = 110  # longest line of a memory next to its id; longer ones are cut at their end
 ALIASES_SHOWN = 12  # aliases on the line of the concept; the others are counted
 EVIDENCE_IDS_SHOWN = 6  # ids behind one relation; the others are counted
 

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from noctuary.graph.fold import Word, words
 
-# The graph as arrays: what a snapshot stores and the walk reads. Numpy only, no building.
+# The graph as arrays, as stored in a snapshot and read by the walk. Numpy only, no building.
 
 # Relations of edges that a store's links make; they rest on no concept (NO_CONCEPT).
 LINK_RELATIONS = ("part_of", "see_also", "resolved_by")
-# Relations of edges that rest on what memories say.
+# Relations of edges found in the texts of memories.
 FOUND_RELATIONS = ("mentions_subject", "mentions_tag", "next_turn", "previous_turn")
 # Relation names by code. Append only: published snapshots store the codes.
 RELATIONS = (*FOUND_RELATIONS, *LINK_RELATIONS)
@@ -41,7 +41,7 @@ class GraphArrays(NamedTuple):
     valid_from_us: NDArray[np.int64]  # (E,), inclusive
     valid_to_us: NDArray[np.int64]  # (E,), exclusive; OPEN_END_US while the edge holds
     recorded_at_us: NDArray[np.int64]  # (E,), when the store last wrote the evidence
-    # int64 (E,), when the store wrote what ended it; OPEN_END_US before that
+    # int64 (E,), when the store wrote the memory that ended it; OPEN_END_US before that
     retracted_at_us: NDArray[np.int64]
     # int32 (E,), first character of the evidence in the source's content, or -1
     evidence_starts: NDArray[np.int32]
@@ -55,7 +55,7 @@ def relations_in_use(relations: NDArray[np.int8]) -> tuple[str, ...]:
 
 
 class MentionArrays(NamedTuple):
-    """Where C concepts stand, in compressed sparse rows by concept ordinal: M mentions."""
+    """Mentions of C concepts, in compressed sparse rows by concept ordinal: M mentions."""
 
     indptr: NDArray[np.int64]  # (C+1,); the mentions of concept c are indptr[c]:indptr[c+1]
     positions: NDArray[np.int32]  # (M,), memories, ascending within a concept
@@ -101,7 +101,7 @@ class NameTable(NamedTuple):
 
     # words -> length in words of the longest name that begins with it; absent words begin none
     longest: Callable[[Sequence[str]], Mapping[str, int]]
-    # folded names -> what they link to; unknown ones are absent
+    # folded names -> their links; unknown ones are absent
     names: Callable[[Sequence[str]], Mapping[str, Name]]
 
 
@@ -150,16 +150,16 @@ def _shows_case(text: str, word: Word) -> bool:
     return any(char.isupper() or char.isdigit() for char in text[word.start : word.end])
 
 
-# What the query names outright: memories about those concepts.
+# Concepts named in the query: memories about them.
 
-# What a memory about a named concept gains, against a base score of at most 1, for a name that is
-# specific and has one such memory; more lifts titles over what the query asks about them.
+# Gain of a memory about a named concept, against a base score of at most 1, for a name that is
+# specific and has one such memory; more lifts titles over the topic of the query.
 NAMED_WEIGHT = 0.9
 _ABOUT = ROLES.index("about")
 
 
 class Named(NamedTuple):
-    """Memories about what the query names, ordered by position; all arrays have length m."""
+    """Memories about concepts named in the query, ordered by position; arrays have length m."""
 
     positions: NDArray[np.int64]
     scores: NDArray[np.float64]  # float64, > 0
@@ -221,9 +221,9 @@ ETA = 1.0  # scale of all arriving scores against the base score; 0 switches the
 DAMPING_POWER = 0.25
 # rank (from 1) to minus this power multiplies a seed's score; higher trusts first hits more.
 RANK_DISCOUNT_POWER = 0.5
-# How much a step of each relation carries. Turns are not walked: what stands near a turn is heard
-# word by word (`conversation`), which a step of one weight cannot. Links of a store weigh like a
-# tag: no labelled set has any, so that nothing says more of them.
+# Weight of a step per relation. Turns are not walked: neighbours of a turn are matched word by
+# word (`conversation`), which a step of one weight cannot. Links of a store weigh like a tag: no
+# labelled set has any to measure.
 DEFAULT_RELATION_WEIGHTS: Mapping[str, float] = MappingProxyType(
     {
         "mentions_subject": 1.0, "mentions_tag": 0.5,
@@ -238,7 +238,7 @@ _SHARES_CONCEPT = -1  # its code in a walk
 
 
 class Walk(NamedTuple):
-    """What arrived, one row per target, ordered by position. All arrays have length m."""
+    """Targets that the walk reached, ordered by position. All arrays have length m."""
 
     positions: NDArray[np.int64]
     scores: NDArray[np.float64]  # float64, > 0; to be added to the base score of the target
@@ -249,7 +249,7 @@ class Walk(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Say whether the walk abstained."""
+        """Return whether the walk abstained."""
         return self.positions.size == 0
 
     def relation_at(self, row: int) -> str:
@@ -310,7 +310,7 @@ class QueryWords(NamedTuple):
     """The words of a query that some memory holds, t of them."""
 
     weights: NDArray[np.float64]  # (t,), idf of each, >= 0
-    # Which word stands at which position, (t, m), of positions (m,).
+    # Which word occurs at which position, (t, m), of positions (m,).
     holding: Callable[[NDArray[np.int64]], NDArray[np.bool_]]
 
 
@@ -336,8 +336,8 @@ def bridge(
 
     An arrival is BRIDGE_WEIGHT * seed score * rank**-0.5 / others**0.25 * how much more of the
     query's words, by idf, seed and target hold together than any one memory looked at holds: where
-    one says it all, nothing needs a second. Members of a session (codes >= 0, by position) have no
-    part: theirs are heard word by word. `words` is asked only where a seed may lead somewhere.
+    one holds all words, nothing needs a second. Members of a session (codes >= 0, by position) are
+    left out: they are matched word by word. `words` is called only where a seed may lead somewhere.
     """
     seeds, pushes = _pushes(seed_positions, seed_scores, mask, SEED_COUNT)
     alone = sessions[seeds] < 0
@@ -357,7 +357,7 @@ def bridge(
     weights, holding = words()
     held = holding(np.concatenate([seeds, reached]))
     shares = weights[:, None] / max(weights.sum(), np.finfo(np.float64).tiny)
-    # Added word by word, so that what a pair holds does not depend on the other pairs.
+    # Added word by word, so that the score of a pair does not depend on the other pairs.
     alone = (shares * held).sum(axis=0)
     together = held[:, : seeds.size, None] | held[:, None, seeds.size :]
     beyond = np.maximum((shares[:, :, None] * together).sum(axis=0) - alone.max(initial=0.0), 0.0)
@@ -385,7 +385,7 @@ def _pushes(
     mask: NDArray[np.bool_] | None,
     seed_count: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the seeds, best first, and what each pushes: its score, discounted by its rank."""
+    """Return the seeds, best first, and their scores discounted by rank."""
     seeds, found = choose_seeds(positions, scores, mask, seed_count)
     ranks = np.arange(1, seeds.size + 1, dtype=np.float64)
     return seeds, found * ranks**-RANK_DISCOUNT_POWER
@@ -425,7 +425,7 @@ def choose_seeds(
 def _entries(
     rows: NDArray[np.int64], indptr: NDArray[np.int64], size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the indexes of all entries of some sparse rows and, beside each, its row's place."""
+    """Return the indexes of all entries of some sparse rows, and each entry's place in `rows`."""
     starts = indptr[rows]
     counts = indptr[rows + 1] - starts
     if bool(((starts < 0) | (counts < 0) | (counts > size)).any()):
@@ -446,7 +446,7 @@ def _holds(
 
 
 def _best_arrivals(targets: NDArray[np.int64], arrivals: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return where each target's best arrival stands, by target; of equal ones the first."""
+    """Return the index of each target's best arrival, by target; ties go to the first."""
     order = np.lexsort((-arrivals, targets))
     first = np.ones(order.size, dtype=np.bool_)
     first[1:] = targets[order[1:]] != targets[order[:-1]]

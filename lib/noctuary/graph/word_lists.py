@@ -7,7 +7,7 @@ from pathlib import Path
 
 from noctuary.text.marks import ROLES
 
-# All folded: words.txt says what each holds. Every look-up is one hash.
+# All folded; words.txt documents each list. Every look-up is one hash.
 
 
 def _read_word_lists() -> dict[str, tuple[str, ...]]:
@@ -21,7 +21,7 @@ WORD_LISTS = _read_word_lists()
 FUNCTION_WORDS = frozenset(WORD_LISTS["function_words"])
 CALENDAR_WORDS = frozenset(WORD_LISTS["calendar_words"])
 GENERIC_KEYS = frozenset(WORD_LISTS["generic_keys"])
-SPEAKER_KEYS = ROLES  # keys that are a role in a conversation wherever they stand before a colon
+SPEAKER_KEYS = ROLES  # keys that are a role in a conversation wherever they come before a colon
 CLAUSE_WORDS = frozenset(WORD_LISTS["clause_words"])
 NAME_CONNECTORS = frozenset(WORD_LISTS["name_connectors"])
 NEGATION_WORDS = frozenset(WORD_LISTS["negation_words"])

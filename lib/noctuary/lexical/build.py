@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 TOKENS_KIND = f"tokens:{TOKENIZER_VERSION}"  # another tokenizer's fragments are not found
-# What tokens depend on, in the order of the key.
+# The columns that tokens depend on, in the order of the key.
 _KEYED = ("content", "tags", "expanded_keywords", "category")
 
 
@@ -55,7 +55,7 @@ def tokens_key(content: str, tags: str, expanded_keywords: str, category: str) -
 
 
 def iter_keyed(memories: Path) -> Iterator[RecordBatch]:
-    """Yield what the task reads of every row of memories.parquet, in the order of positions."""
+    """Yield the columns that the task reads, in the order of positions."""
     import pyarrow as pa
 
     for batch in iter_batches(memories, _KEYED):
@@ -108,7 +108,7 @@ def write_postings(postings: Postings, directory: Path) -> None:
 
 
 def read_postings(directory: Path, n_memories: int) -> Postings:
-    """Read what `write_postings` wrote."""
+    """Read the output of `write_postings`."""
     terms, *arrays = (directory / name for name in POSTING_FILES)
     starts, positions, scores = map(read_array, arrays)
     words = json.loads(terms.read_text(encoding="utf-8"))
@@ -129,8 +129,8 @@ def build_postings_beside(
 ) -> Postings:
     """Build the postings of texts that are searched together with those of a corpus.
 
-    How rare a term is comes from the corpus, so that scores of both compare; how long a text is
-    counts among its own kind: summaries are longer than the turns that they stand for.
+    Rarity of terms comes from the corpus, so that scores of both compare; the length of a text is
+    relative to its own kind: summaries are longer than the turns that they replace.
     """
     return _build(documents, corpus, k1, b)
 

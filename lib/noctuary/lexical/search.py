@@ -67,10 +67,10 @@ def best_positions(
     depth: int,
     mask: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.int64]:
-    """Return what `top_positions` says of the totals of some postings, sooner.
+    """Return the same as `top_positions` for the totals of some postings, faster.
 
-    Memories that hold the rarest terms bound the score of the last place from below, and only what
-    reaches the bound is sorted.
+    Memories that hold the rarest terms bound the score of the last place from below, and only
+    scores that reach the bound are sorted.
     """
     is_large = totals.size >= FLOOR_FROM and depth > 0
     floor = _floor(totals, slices, positions, depth, mask) if is_large else 0

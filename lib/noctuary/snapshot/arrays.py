@@ -1,4 +1,4 @@
-"""What a snapshot tells besides its memories, as arrays: summaries, shares."""
+"""Arrays of a snapshot that are not about its memories: summaries, shares."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Mask = NDArray[np.bool_]
 
 
 def is_compressed(indptr: NDArray[Any], rows: int, *columns: NDArray[Any]) -> bool:
-    """Tell whether rows have one start each, in order, and the columns end with the last row."""
+    """Return whether rows have one start each, in order, and the columns end with the last row."""
     return (
         indptr.shape == (rows + 1,)
         and int(indptr[0]) == 0
@@ -44,7 +44,7 @@ class SummaryArrays(NamedTuple):
         return int(self.confidences.size)
 
     def is_aligned(self, count: int) -> bool:
-        """Tell whether the arrays fit each other and a snapshot of `count` memories."""
+        """Return whether the arrays fit each other and a snapshot of `count` memories."""
         return (
             is_compressed(self.indptr, self.size, self.sources)
             and bool(np.diff(self.indptr).all())
@@ -67,7 +67,7 @@ class SummaryArrays(NamedTuple):
         return np.logical_and.reduceat(mask[self.sources], self.indptr[:-1])
 
     def covered(self, summaries: Mask, count: int) -> Mask:
-        """Return the memories that the given summaries (s,) stand for, shape (count,)."""
+        """Return the memories that the given summaries (s,) replace, shape (count,)."""
         covered = np.zeros(count, dtype=np.bool_)
         covered[self.sources[np.repeat(summaries, np.diff(self.indptr))]] = True
         return covered
@@ -81,7 +81,7 @@ class ShareArrays(NamedTuple):
     positions: NDArray[np.int32]  # shape (s,), ascending inside a reader
 
     def is_aligned(self, count: int) -> bool:
-        """Tell whether the arrays fit each other and a snapshot of `count` memories."""
+        """Return whether the arrays fit each other and a snapshot of `count` memories."""
         return (
             len(set(self.readers)) == len(self.readers) > 0
             and is_compressed(self.indptr, len(self.readers), self.positions)

@@ -63,7 +63,7 @@ class DropReport:
     on_drop: str = REFUSE  # or "report" (setting evaluation.on_drop)
 
 
-# The gate's sentences: pure reading, by other code than what built them.
+# The gate's checks: read-only, by other code than the code that built the snapshot.
 
 
 _NO_KEY = -1
@@ -119,7 +119,7 @@ def _read_memories(c: Candidate) -> tuple[Longs, Longs, Longs]:
 
 
 def _are_sessions_aligned(sessions: SessionArrays, count: int) -> bool:
-    """Say whether shapes line up and every member is a memory; the rest relies on it."""
+    """Return whether shapes line up and every member is a memory; the rest relies on it."""
     by_memory = (sessions.codes, sessions.places, sessions.turns, sessions.speakers)
     return (
         all(array.shape == (count,) for array in by_memory)
@@ -199,13 +199,13 @@ _TIER_SAMPLE = 1_000  # rows compared with their vector; a wrong rotation or ord
 
 @dataclass(frozen=True)
 class GateContext:
-    """What the gate is told about the night, beside the candidate itself."""
+    """Facts of the night that the gate compares with the candidate."""
 
     source_counts: Mapping[str, int]  # source_rows, exported, quarantined, sensitive of the export
     tier_rows: Mapping[str, int]  # rows per LanceDB tier
     # Tier rows without a memory plus memories without a tier row, per tier.
     tier_faults: Mapping[str, int]
-    unindexed_rows: Mapping[str, int]  # that no index covers, per tier that has an index
+    unindexed_rows: Mapping[str, int]  # rows that no index covers, per tier that has an index
     encoder_digest: str | None  # of the encoder that is configured now
     preserve_threshold: float  # Q_align that a shipped summary must reach
     encode: Callable[[Sequence[str]], NDArray[np.float32]]  # texts as documents
@@ -258,7 +258,7 @@ def judge_candidate(directory: Path, context: GateContext) -> list[CheckResult]:
 
 
 def _run_check(check: Check, candidate: Candidate, context: GateContext) -> CheckResult:
-    """Return what a check says; one that cannot run has failed."""
+    """Return a check's result; one that cannot run has failed."""
     try:
         passed, found = check(candidate, context)
     except Exception as error:
@@ -267,7 +267,7 @@ def _run_check(check: Check, candidate: Candidate, context: GateContext) -> Chec
 
 
 def counts_are_conserved_from_source_to_snapshot(c: Candidate, x: GateContext) -> Judged:
-    """Exported + quarantined + sensitive = source, and the snapshot holds what was exported."""
+    """Exported + quarantined + sensitive = source, and the snapshot holds all exported rows."""
     s = x.source_counts
     held = c.count("memories")
     adds_up = s["exported"] + s["quarantined"] + s["sensitive"] == s["source_rows"]

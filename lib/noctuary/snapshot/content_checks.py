@@ -24,8 +24,8 @@ from noctuary.text.tokens import document_tokens
 if TYPE_CHECKING:
     from noctuary.snapshot.checks import Candidate, GateContext
 
-Found = dict[str, int | float | str]  # what a check found: numbers, names, ids
-Judged = tuple[bool, Found]  # whether a check passed, and what it found
+Found = dict[str, int | float | str]  # findings of a check: numbers, names, ids
+Judged = tuple[bool, Found]  # whether a check passed, and its findings
 
 _NO_CONCEPT = "NOT EXISTS (SELECT 1 FROM concepts k WHERE k.ordinal"
 
@@ -182,7 +182,7 @@ def _end_of(older: int, newer_of: Mapping[int, int]) -> int | None:
 
 
 def judged(found: Found, counted: str) -> Judged:
-    """Return the result: everything but the number of what was counted is a fault."""
+    """Return the result: any finding other than the number of rows checked is a fault."""
     return not any(found[key] for key in found if key != counted), found
 
 
@@ -194,7 +194,7 @@ def _is_aligned(arrays: Mapping[str, NDArray[Any]], rows: int) -> bool:
 def _has_span(
     positions: NDArray[Any], starts: NDArray[Any], ends: NDArray[Any], lengths: NDArray[np.int64]
 ) -> Mask:
-    """Say which spans lie inside the text of their memory, or are none."""
+    """Return which spans are inside the text of their memory, or are empty."""
     if not len(lengths):
         return np.zeros(len(starts), dtype=np.bool_)
     inside = (starts >= 0) & (starts < ends) & (ends <= lengths[positions])
@@ -209,7 +209,7 @@ def _content_lengths(c: Candidate) -> NDArray[np.int64]:
 LISTED_FAULTS = 10  # ids in a result: enough to start looking, small enough for the event log
 # Least cosine of a summary's vector and its text embedded again: batches round otherwise.
 _SAME_TEXT = 0.999
-UNIT_NORM_TOLERANCE = 1e-3  # of float32 rows; what is further off was damaged or is another's
+UNIT_NORM_TOLERANCE = 1e-3  # of float32 rows; vectors further off are damaged or foreign
 
 
 def every_summary_names_its_sources(c: Candidate, x: GateContext) -> Judged:
@@ -231,9 +231,9 @@ def every_summary_names_its_sources(c: Candidate, x: GateContext) -> Judged:
 def every_summary_reaches_its_turns_once(c: Candidate, x: GateContext) -> Judged:
     """Lineage is complete and has no cycles.
 
-    Each source is named once per summary, in order of time, and stands in one summary of turns at
-    most; all belong to one user and one wing; a summary's span is that of its sources and not of
-    the night; parents lead to no circle; and recall's arrays say the same as the tables.
+    Each source is named once per summary, in order of time, and belongs to at most one summary of
+    turns; all belong to one user and one wing; a summary's span is that of its sources and not of
+    the night; parents form no cycle; and recall's arrays match the tables.
     """
     sources = "summary_sources r JOIN memories m ON m.position = r.position"
     found: Found = {

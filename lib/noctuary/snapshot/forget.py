@@ -74,9 +74,9 @@ from noctuary.sources.open import is_several, open_source
 from noctuary.usage.access_log import ACCESS_LOG
 from noctuary.work.lock import hold_lock
 
-# Carrying a plan out. Each step may be repeated, and what a kill leaves undone the next does:
+# Carrying out a plan. Each step may be repeated; steps left undone by a kill are done next time:
 #
-#     hide      the tombstone, on disk before anything else: no reader shows them any more
+#     hide      the tombstone, on disk before anything else: readers no longer show the memories
 #     remove    from the own store, the kept turns, and the source where its owner allows
 #     night     a snapshot without them; the export takes no row that has a tombstone
 #     prove     every other file is searched for their texts, which older snapshots still hold
@@ -85,7 +85,7 @@ from noctuary.work.lock import hold_lock
 
 FORGET_LOCK = "forget.lock"  # held while a plan is carried out: nights leave the proof to it
 RECEIPTS = "receipts"
-_REPLACED = "home/.replaced-"  # how a receipt names what a restore moved aside
+_REPLACED = "home/.replaced-"  # name in a receipt for files that a restore moved aside
 _DRAFT = "unfinished.json"
 
 
@@ -109,21 +109,21 @@ class Forgetting(NamedTuple):
 def apply_forget(
     plan: Plan, *, from_source: bool = False, night: Callable[[], str | None] | None = None
 ) -> Forgetting:
-    """Forget what a plan names; safe to repeat after a kill.
+    """Forget the memories of a plan; safe to repeat after a kill.
 
     Args:
-        plan: What `plan_forget` returned.
+        plan: The result of `plan_forget`.
         from_source: Whether the owner of a foreign store allows its rows to be deleted there.
-        night: Runs a night on the plan's store and source, and returns what kept it from
-            publishing or None. Without it what snapshots hold is hidden, and the next night
-            completes it.
+        night: Runs a night on the plan's store and source, and returns the reason for not
+            publishing, or None. Without it, rows in snapshots are hidden, and the next night
+            completes the forgetting.
 
     Returns:
-        Whether it is gone, with the receipt, or only hidden yet.
+        Whether the memories are gone, with the receipt, or only hidden so far.
 
     Raises:
-        StoreError: Nothing is in the plan, or a file cannot be written; it says how far it got.
-        StoreLockedError: Another process forgets at this moment.
+        StoreError: The plan is empty, or a file cannot be written; it reports the progress.
+        StoreLockedError: Another process is forgetting.
     """
     paths, records = StorePaths(plan.store), [memory.record for memory in plan.memories]
     if not records and not read_tombstones(paths.root).is_pending:
@@ -185,7 +185,7 @@ def hide(paths: StorePaths, records: Iterable[MemoryRecord], is_own: Chooser) ->
 def remove(
     plan: Plan, stones: Tombstones, *, from_source: bool
 ) -> tuple[dict[str, int], list[str]]:
-    """Delete the rows where that may be; return how many, and what was not possible."""
+    """Delete the rows where allowed; return how many, and warnings about the others."""
     paths, removed, warnings = StorePaths(plan.store), dict[str, int](), list[str]()
     foreign = [m.record.memory_id for m in plan.memories if SOURCE in m.places]
     removed.update(_remove_ours(paths, stones))
@@ -217,11 +217,11 @@ def remove(
 
 
 def _remove_ours(paths: StorePaths, stones: Tombstones) -> dict[str, int]:
-    """Delete what is unfinished from the own store and the kept turns, where it still is."""
+    """Delete unfinished rows from the own store and the kept turns, if still there."""
     removed = {TURNS: forget_turns(paths.turns, stones.ids)}
     if _reads_own(paths, stones):
         numbers = [int(record.memory_id) for record in _own_rows(stones)]
-        # Without any as well: a kill may have come before the file's log was emptied.
+        # Even without rows: a kill may have come before the file's log was emptied.
         removed[OWN] = own_store.forget_rows(Path(own_path()), numbers)
     return {place: rows for place, rows in removed.items() if rows}
 
@@ -243,7 +243,7 @@ def _own_rows(stones: Tombstones, own: Path | None = None) -> list[MemoryRecord]
 
 
 def forget_again(root: Path, former: Tombstones, own: Path, *, is_of_own: bool) -> int:
-    """Let an older state of a store forget what was forgotten since; return how many it brings.
+    """Apply later forgettings to an older state of a store; return how many rows it brings back.
 
     `former` are the tombstones of the state that it replaces, `own` is the own store that comes
     with it. Nothing else may write to the store. The next night purges them.
@@ -274,12 +274,12 @@ def forget_again(root: Path, former: Tombstones, own: Path, *, is_of_own: bool) 
 
 
 def finish_left(paths: StorePaths) -> Path | None:
-    """Finish what a killed or waiting forgetting left, unless it is at work; for nights."""
+    """Finish a killed or waiting forgetting, unless it is running; for nights."""
     if not read_tombstones(paths.root).is_pending:
         return None
     with ExitStack() as held:
         try:
-            # Until the end: what is forgotten meanwhile would be lost from the tombstones.
+            # Until the end: tombstones added meanwhile would be lost.
             held.enter_context(hold_lock(paths.root / FORGET_LOCK))
         except StoreLockedError:
             return None
@@ -304,7 +304,7 @@ def finish_forget(paths: StorePaths, known: Sequence[MemoryRecord] = ()) -> Path
             known = [*known, *_own_rows(stones)]  # where a kill came early
         _remove_ours(paths, stones)
         if held:
-            # A page or a question may quote a memory: people ask in the words of what they want.
+            # Reports and questions may quote a memory: people ask in the words of their memories.
             remove_tree(paths.reports)
             forget_questions(paths)
         draft = prove(paths, stones, held, known)
@@ -335,7 +335,7 @@ def find_holding(paths: StorePaths, stones: Tombstones) -> dict[str, list[Memory
         try:
             rows = [r for r in snapshot_rows(paths.snapshots / name) if holds(r)]
         except sqlite3.Error:
-            found[name] = []  # nobody knows
+            found[name] = []  # unknown
             continue
         if rows:
             found[name] = rows
@@ -406,7 +406,7 @@ _OWNERS = ("noctuary.toml", "queries.jsonl", "adversarial.jsonl", "qrels.jsonl")
 
 
 def _scan_home(paths: StorePaths, finder: Finder) -> Iterator[Scanned]:
-    """Look into every file of the home that is in no store, also into what a restore replaced."""
+    """Scan every file of the home outside stores, and files moved aside by a restore."""
     home = find_home()
     stores = {paths.root, *_other_stores(paths)}
     for path in sorted(home.iterdir()) if home.is_dir() else ():
@@ -425,7 +425,7 @@ def _other_stores(paths: StorePaths) -> list[Path]:
 
 
 def _scan_other(store: Path, finder: Finder) -> Iterator[Scanned]:
-    """Look into what another store serves, and into what it keeps besides."""
+    """Scan another store's serving snapshot and its SQLite files."""
     other = StorePaths(store)
     served = other.snapshots / str(serving_id(other)) / ROWS_FILE
     for path in (served, other.turns, other.archive, other.queries, other.replays):
@@ -433,7 +433,7 @@ def _scan_other(store: Path, finder: Finder) -> Iterator[Scanned]:
 
 
 def _tell_rest(paths: StorePaths, receipt: Mapping[str, Any]) -> Iterator[str]:
-    """Say what still holds it that is not this store's, and what to do."""
+    """Describe the remaining traces outside this store, and how to remove them."""
     if names := ", ".join(map(str, receipt.get("yours", ()))):
         yield f"{names} still holds something of it: the file is yours, so edit it"
     for name in receipt.get("elsewhere", ()):
@@ -474,7 +474,7 @@ def _count_kept_out(paths: StorePaths) -> int:
 
 
 def purge(paths: StorePaths, stones: Tombstones, holding: list[str]) -> None:
-    """Remove the snapshots that held them, and what was recorded of their use."""
+    """Remove the snapshots that held the memories, and the records of their use."""
     remove_snapshots(paths, holding)
     if paths.purge_pending.exists():
         drop_older_snapshots(paths)
@@ -500,7 +500,7 @@ def seal(paths: StorePaths) -> Path:
 
 
 def read_draft(paths: StorePaths) -> dict[str, Any]:
-    """Return what an unfinished search found; empty where there was none."""
+    """Return the result of an unfinished search; empty if there is none."""
     with suppress(OSError, ValueError, TypeError):
         return dict(parse_json((paths.root / RECEIPTS / _DRAFT).read_text(encoding="utf-8")))
     return {}

@@ -1,4 +1,4 @@
-"""What a selection would forget, and where each memory lives. Nothing is changed here."""
+"""Plan a forgetting: the selected memories, and where each one is stored. Read-only."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from noctuary.sources.source import RawRow
 from noctuary.sources.sqlite import SqliteSource
 
 OWN, SOURCE, TURNS = "own store", "source", "kept turns"
-"""Where a memory lives besides snapshots and what is made of them."""
+"""Where a memory is stored, apart from snapshots and files derived from it."""
 
 
 class PlannedMemory(NamedTuple):
@@ -54,7 +54,7 @@ class PlannedMemory(NamedTuple):
     places: tuple[str, ...]  # OWN, SOURCE or TURNS, then names of snapshots
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a person decides by."""
+        """Return the fields by which a person decides."""
         names = ("memory_id", "content", "category", "wing", "user")
         moment = from_micros(self.record.created_at_us)
         told = {name: getattr(self.record, name) for name in names}
@@ -63,15 +63,15 @@ class PlannedMemory(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What would be forgotten, and where it lives; nothing is changed by it."""
+    """Memories that would be forgotten, and where they are stored; nothing is changed."""
 
     store: Path
-    source: str | None  # what a night on this store reads, as `noctuary nightly` takes it
+    source: str | None  # the source of a night on this store, as `noctuary nightly` takes it
     memories: tuple[PlannedMemory, ...]  # by id
-    unknown: tuple[str, ...] = ()  # ids that were asked for, of no memory
+    unknown: tuple[str, ...] = ()  # requested ids without a memory
     summaries: int = 0  # of the serving snapshot that quote one of them: made again without it
-    notes: tuple[str, ...] = ()  # what could not be looked into, as sentences
-    earlier: tuple[MemoryRecord, ...] = ()  # what snapshots hold of them besides: older texts
+    notes: tuple[str, ...] = ()  # sources that could not be read, as sentences
+    earlier: tuple[MemoryRecord, ...] = ()  # older texts of them in snapshots
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values, with the texts as they are now."""
@@ -97,7 +97,7 @@ def plan_forget(
     source: str | None = None,
     may_forget: Chooser | None = None,
 ) -> Plan:
-    """Return what a selection would forget; all that is given must hold.
+    """Return what a selection would forget; all conditions must hold.
 
     Args:
         store: A store, its name or its source; None means the only one.
@@ -105,14 +105,14 @@ def plan_forget(
             forgetting left unfinished.
         wing: Only memories of this wing.
         user: Only memories of this user.
-        before: Only those created before this moment; undated ones are none of them.
+        before: Only those created before this moment, which excludes undated ones.
         after: Only those created at or after it.
         pattern: A regular expression that the text must contain.
-        source: Only memories of this source: what the store is made of, or its name among several.
-        may_forget: What whoever asks may forget; None for the owner, who may forget everything.
+        source: Only memories of this source: the store's, or its name among several.
+        may_forget: Whether the caller may forget a memory; None for the owner, who may forget all.
 
     Raises:
-        StoreError: There is no such store, several could be meant, or nothing is selected by.
+        StoreError: There is no such store, several match, or there is no condition.
     """
     asked = None if ids is None else frozenset(str(one).strip() for one in ids)
     named = source if store is None and source and Path(source).exists() else store
@@ -124,7 +124,7 @@ def plan_forget(
                 "nothing says what to forget: give ids, a question, a wing, a user, a date or a "
                 "pattern; nothing was changed"
             )
-        asked = stones.ids  # what is unfinished
+        asked = stones.ids  # unfinished ones
     made_of = find_source(paths, settings)
     # Ids of several sources begin with their names.
     prefix = "" if source is None or _is_whole(paths, source, made_of) else f"{source}:"
@@ -146,7 +146,7 @@ def plan_forget(
                 found.setdefault(key, in_source.get(key, record))
                 snapshots.setdefault(key, []).append(name)
                 earlier[key, record.content_hash] = record
-    # Copies are told apart by nothing that lasts: they go with it.
+    # Copies have no lasting difference: they are forgotten too.
     gone = bury(NOTHING_FORGOTTEN, found.values(), "", own_rule(made_of))
     found.update({r.memory_id: r for r in rows if gone.holds(r)})
     found.update({r.memory_id: r for r in _told_again(found.values(), rows)})
@@ -183,8 +183,8 @@ def _told_again(
 def _older_texts(
     kept: Iterable[MemoryRecord], rows: Iterable[MemoryRecord], earlier: Iterable[MemoryRecord]
 ) -> tuple[MemoryRecord, ...]:
-    """Return what snapshots hold of some memories, without what has another id by now."""
-    # Ids of Markdown move: what stands elsewhere in the source is another memory.
+    """Return the snapshot texts of some memories, without those that have another id by now."""
+    # Ids of Markdown move: a text found elsewhere in the source is another memory.
     planned = {r.memory_id for r in kept}
     others = {r.content for r in rows if r.memory_id not in planned}
     return tuple(r for r in earlier if r.memory_id in planned and r.content not in others)
@@ -261,7 +261,7 @@ def _find_paths(store: str | Path | None) -> StorePaths:
 
 
 def find_source(paths: StorePaths, settings: Settings) -> SourceName | None:
-    """Return what a night on a store reads; None where nothing says so, or not how to reach it."""
+    """Return the source of a night on a store; None if it is unknown or unreachable."""
     own = find_home() / OWN_FILE
     if store_for_source(find_home(), own) == paths.root:
         return own
@@ -299,7 +299,7 @@ def _near_ids(paths: StorePaths, asked: Collection[str]) -> set[str] | None:
 def _read_source(
     paths: StorePaths, source: SourceName | None, settings: Settings, wanted: set[str] | None
 ) -> tuple[list[MemoryRecord], list[str]]:
-    """Return memories that an export would take, forgotten or not, and what went wrong.
+    """Return memories that an export would take, forgotten or not, and notes on errors.
 
     Of a claude-memory file only the `wanted` ones are read; other kinds have no index.
     """
@@ -371,7 +371,7 @@ def _place(
 
 
 def own_rule(source: SourceName | str | None) -> Chooser:
-    """Return what says of a memory whether only noctuary writes it: own store and kept turns."""
+    """Return a predicate for memories that only noctuary writes: own store and kept turns."""
     is_whole = str(source) == own_path()
     return lambda record: is_whole or record.memory_id.startswith(OURS)
 

@@ -174,10 +174,10 @@ def _supersessions(graph: GraphTables) -> Iterable[_Row]:
 
 
 def pack_shares(records: Iterable[MemoryRecord], shares: Iterable[Share]) -> ShareArrays | None:
-    """Return the shares that open something; None where none does."""
-    # Left out is what is about a memory that is not in the snapshot or that belongs to nobody (all
-    # may read it), what a user shares with themself, and what names no reader. The same share twice
-    # is one, and a share that is revoked is gone with the next snapshot.
+    """Return the shares that have an effect; None if there are none."""
+    # Left out are shares of a memory that is not in the snapshot or that has no user (all may read
+    # it), shares of a user with themself, and shares without a reader. The same share twice counts
+    # once, and a revoked share is gone with the next snapshot.
     readers_of: dict[str, set[str]] = defaultdict(set)
     for share in shares:
         if share.shared_with:
@@ -216,7 +216,7 @@ class SummaryPack:
         return sorted(set(self.plan_of.values()))
 
     def arrays(self) -> SummaryArrays:
-        """Return what stands for what."""
+        """Return summaries, their sources and their plans as arrays."""
         numbers = {plan: number for number, plan in enumerate(self.plans)}
         plans = [self.plan_of.get(s.summary_id) for s in self.summaries]
         lengths = [len(s.source_positions) for s in self.summaries]
@@ -337,8 +337,8 @@ class PackInputs:
     tier: PrefixTier | None = None  # where the store is large enough for one
     # By dimensions, the best cosine from which a tier may answer alone, or None.
     exits: Mapping[int, float | None] = field(default_factory=dict[int, "float | None"])
-    shares: Sequence[Share] = ()  # who else may read which memory, as the store says
-    vectors_file: Path | None = None  # `.npy`, in the place of `vectors`; copied as it is
+    shares: Sequence[Share] = ()  # other readers of memories, from the store
+    vectors_file: Path | None = None  # `.npy`, instead of `vectors`; copied unchanged
 
 
 @dataclass(frozen=True)

@@ -95,9 +95,9 @@ def read_verdict(paths: StorePaths, digest: str) -> Verdict | None:
     return verdict if verdict.digest == digest else None
 
 
-# A candidate is published only if a PASS verdict names exactly its digest and its bytes still have
-# that digest. The move is rename, then pointer swap (write, fsync, rename): killed anywhere, the
-# old pointer or the new one stands.
+# A candidate is published only if a PASS verdict has exactly its digest and its bytes still match
+# it. The move is rename, then pointer swap (write, fsync, rename): killed anywhere, either the old
+# or the new pointer is intact.
 
 
 _ID_DIGEST_CHARS = 12
@@ -106,15 +106,15 @@ _READ_ONLY_FILE = 0o400
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What publishing did."""
+    """The result of publishing."""
 
-    snapshot_id: str  # what serves now
+    snapshot_id: str  # the serving snapshot
     published: bool  # False when the candidate already served
     removed: tuple[str, ...]  # snapshots that the retention rule removed
 
 
 def read_intact(directory: Path) -> Manifest | None:
-    """Return the manifest of a directory whose every byte is what it says; None otherwise."""
+    """Return the manifest of a directory whose bytes all match it; None otherwise."""
     try:
         manifest = read_manifest(directory)
         full_check(directory, manifest)
@@ -135,7 +135,7 @@ def serving_manifest(paths: StorePaths) -> Manifest | None:
 
 
 def find_damage(paths: StorePaths) -> str | None:
-    """Return what is damaged of the snapshot that serves; None where nothing is, or none serves."""
+    """Return a description of damage to the serving snapshot; None if intact or none serves."""
     try:
         directory = paths.snapshots / read_pointer(paths).snapshot_id
         full_check(directory, read_manifest(directory))
@@ -147,7 +147,7 @@ def find_damage(paths: StorePaths) -> str | None:
 
 
 def serves(paths: StorePaths, digest: str) -> bool:
-    """Say whether the intact bytes of a digest serve; they are read only where it may be so."""
+    """Return whether an intact snapshot of a digest serves; its bytes are read only if needed."""
     try:
         if read_pointer(paths).digest != digest:
             return False
@@ -248,19 +248,19 @@ def remove_snapshots(paths: StorePaths, names: Sequence[str]) -> tuple[str, ...]
         fsync_dir(paths.root)
     for leftover in paths.root.glob(".removing-*"):
         remove_tree(leftover)
-    fsync_dir(paths.root)  # before anybody says that it is gone
+    fsync_dir(paths.root)  # before reporting that it is gone
     return tuple(names)
 
 
 def forget_questions(paths: StorePaths) -> None:
-    """Remove what was asked: people ask in the words of what they want to find."""
+    """Remove recorded questions: people ask in the words of their memories."""
     for log in (paths.queries, paths.replays):
         for ending in ("", "-wal", "-shm"):
             log.with_name(log.name + ending).unlink(missing_ok=True)
 
 
 def _install(paths: StorePaths, digest: str) -> str:
-    """Move the verified candidate below `snapshots`, or use what a killed night moved there."""
+    """Move the verified candidate below `snapshots`, or reuse one that a killed night moved."""
     make_directory(paths.snapshots)
     suffix = digest[:_ID_DIGEST_CHARS]
     for name in list_snapshots(paths):
@@ -299,7 +299,7 @@ def find_by_digest(paths: StorePaths, digest: str) -> Path | None:
 
 
 def is_intact(directory: Path, digest: str) -> bool:
-    """Say whether a directory holds exactly the bytes of a digest."""
+    """Return whether a directory holds exactly the bytes of a digest."""
     manifest = read_intact(directory)
     return manifest is not None and manifest.digest == digest
 
@@ -330,7 +330,7 @@ def _point_at(paths: StorePaths, snapshot_id: str, digest: str, reason: str) -> 
 
 
 def serving_id(paths: StorePaths) -> str | None:
-    """Return what CURRENT names, or None if nothing can be read there."""
+    """Return the id in CURRENT, or None if it cannot be read."""
     try:
         return read_pointer(paths).snapshot_id
     except (SnapshotMissingError, SnapshotCorruptError):
@@ -341,7 +341,7 @@ Ranking = Mapping[str, JsonValue]
 """`adopted` (fusion, lexical_weight, dense_weight, graph_weight) and the evidence for it."""
 
 Abstention = Mapping[str, JsonValue]
-"""`signals`: by signal its threshold and what that costs (docs/formats.md)."""
+"""`signals`: by signal its threshold and the cost of that (docs/formats.md)."""
 
 
 def find_pack(paths: StorePaths, digest: str) -> Path | None:
@@ -403,8 +403,8 @@ def place_candidate(paths: StorePaths, building: Path, manifest: Manifest) -> Pa
 
 def _take_over(source: Path, target: Path, *, linked: bool) -> None:
     """Put a file of a pack into a candidate."""
-    # What an unpublished pack holds is linked, not copied: nothing writes into it any more, and it
-    # is removed soon. A published snapshot keeps bytes of its own: one damage is one snapshot's.
+    # Files of an unpublished pack are linked, not copied: nothing writes to them any more, and the
+    # pack is removed soon. A published snapshot keeps its own bytes, so that damage stays local.
     if linked:
         with suppress(OSError):
             os.link(source, target)

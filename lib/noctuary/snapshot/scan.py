@@ -20,14 +20,14 @@ from noctuary.core.sqlite import decode_text
 from noctuary.core.types import MemoryRecord
 from noctuary.text.tokens import tokenize
 
-# What is looked for: pieces of the texts, in each form in which a file may hold them, and their
-# rare words. What a surviving memory says too is no trace of a forgotten one.
+# The needles: pieces of the texts, in each form in which a file may hold them, and their
+# rare words. Text that a surviving memory shares is no trace of a forgotten one.
 
 PIECE_CHARS = 24
 """Long enough that no two texts share one by chance. Pieces begin every 12 characters, so that
 whoever holds 36 characters in a row holds a piece."""
 
-_LEAST_CHARS = 8  # of a whole text: a shorter one stands in every file by chance
+_LEAST_CHARS = 8  # of a whole text: a shorter one occurs in any file by chance
 _LEAST_WORD = 6
 _WORD = re.compile(r"\w+")
 _PART = re.compile(r"[^\W_]+")
@@ -35,13 +35,13 @@ _NAMES_LIKE_IDS = re.compile(r"[\W\d_a-f]*")  # a hexadecimal digest is no word
 
 
 class Needles(NamedTuple):
-    """What a scan looks for."""
+    """The needles of a scan."""
 
     pieces: frozenset[str]
     words: frozenset[str]  # in lower case, whole words
     vectors: tuple[bytes, ...]  # stretches of the memories' vectors, as arrays hold them
-    shared: int  # pieces and words that are not looked for: surviving memories hold them too
-    short: int  # texts that are too short to be told from chance
+    shared: int  # pieces and words not searched for: surviving memories hold them too
+    short: int  # texts too short to search for without chance hits
 
 
 def cut_needles(
@@ -50,10 +50,10 @@ def cut_needles(
     vectors: Iterable[bytes] = (),
     known_words: Iterable[str] = (),
 ) -> Needles:
-    """Return what is left of forgotten memories if anything is.
+    """Return needles for traces of forgotten memories.
 
-    `survivors` are the texts of all that stays, read once; `known_words` are those that files
-    hold anyway, such as names of directories.
+    `survivors` are the texts of all remaining memories, read once; `known_words` are words that
+    files hold anyway, such as names of directories.
     """
     pieces, words, short = set[str](), set[str](), 0
     for record in forgotten:
@@ -67,7 +67,7 @@ def cut_needles(
     ours = looked_for - len(pieces) - len(words)
     for text in survivors:
         pieces = {piece for piece in pieces if piece not in text}
-        # An index holds tokens: stems, and what a sign joins; a graph the parts of such a word.
+        # An index holds tokens: stems, and joined words; a graph holds the parts of such a word.
         words.difference_update(_words(text), _PART.findall(text.casefold()))
         words.difference_update(tokenize(text) if words else ())
     shared = looked_for - ours - len(pieces) - len(words)
@@ -79,7 +79,7 @@ def own_words() -> frozenset[str]:
     found: set[str] = set()
     package = Path(__file__).parents[1]
     places = [package, *package.parent.glob("noctuary_*")]
-    # In a checkout the night's two packages lie beside the library.
+    # In a checkout the night's two packages are next to the library.
     places += package.parents[1].glob("*/noctuary_*")
     for path in (path for place in places for path in place.rglob("*.*")):
         if path.suffix in {".py", ".sql", ".toml", ".j2", ".css"}:
@@ -121,7 +121,7 @@ BLOCK_BYTES = 8 << 20
 
 
 class Finder:
-    """Tells which needles are somewhere in bytes."""
+    """Finds needles in bytes."""
 
     def __init__(self, needles: Needles) -> None:
         """Prepare every form of every piece, and the vectors."""
@@ -176,7 +176,7 @@ class Finder:
         return found
 
 
-# Every file below a directory, and what it holds.
+# Scanning every file below a directory.
 
 
 class Scanned(NamedTuple):
@@ -189,7 +189,7 @@ class Scanned(NamedTuple):
     fault: str = ""  # why it could not be decoded; its raw bytes were read nevertheless
 
     def to_json(self) -> list[Any]:
-        """Return what a receipt says of it."""
+        """Return the entry for a receipt."""
         told = [self.name, self.size_bytes, "+".join(self.read_as)]
         return [*told, *([f"not decoded: {self.fault}"] if self.fault else [])]
 
@@ -237,7 +237,7 @@ def list_limits(found: Iterable[Scanned]) -> dict[str, list[str]]:
 
 
 def tell_limits(receipt: Mapping[str, Any]) -> Iterator[str]:
-    """Say in which files a search could not see everything."""
+    """Describe the files that a search could not fully read."""
     ways = {"raw_only": "searched as raw bytes only, not decoded", "not_searched": "not searched"}
     for key, how in ways.items():
         if names := [str(name) for name in receipt.get(key, ())]:
@@ -258,7 +258,7 @@ def _scan_decoded(path: Path, raw: Scanned, finder: Finder, *, wants_words: bool
         for text in read(path) if read else ():
             hits += finder.count(text.encode("utf-8", "surrogatepass"))
             hits += finder.count_words(text) if wants_words else 0
-    except Exception as error:  # whatever a library says of a damaged file may quote it
+    except Exception as error:  # a library's message about a damaged file may quote it
         fault = type(error).__name__
     return raw._replace(hits=hits, read_as=(*raw.read_as, *filter(None, (how,))), fault=fault)
 

@@ -1,7 +1,7 @@
-"""One line of a Claude Code transcript to what it adds to a turn.
+"""Read lines of Claude Code transcripts.
 
-The format is internal and changes: nothing is required of a line, and what is not known is counted.
-docs/transcripts.md says which versions were run.
+The format is internal and changes: no field is required, and unknown types are counted.
+docs/transcripts.md lists the tested versions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from noctuary.sources.transcripts import (
 )
 
 CLAUDE = "claude"
-# Bookkeeping of the versions that were looked at.
+# Bookkeeping types of the inspected versions.
 _TYPES = frozenset(
     {
         "agent-color", "agent-name", "agent-setting", "ai-title", "api-request",
@@ -53,7 +53,7 @@ _TYPES = frozenset(
 
 
 def read_claude(line: Mapping[str, object], context: FileContext) -> list[Reading]:
-    """Return what a line adds to turns (results to their call's), or why nothing."""
+    """Return the readings of a line; results join the turn of their call."""
     if not context.project and (folder := as_name(line.get("cwd"))):
         context.enter(folder)
     context.version = context.version or as_name(line.get("version"))
@@ -86,7 +86,7 @@ def read_claude(line: Mapping[str, object], context: FileContext) -> list[Readin
 
 
 def finish_claude(context: FileContext, *, is_idle: bool) -> list[Reading]:
-    """Return the prompts of the queue that no line repeats; none while the file still grows."""
+    """Return queued prompts that no line repeats; none while the file still grows."""
     return _release(context, ("taken", "queued")) if is_idle else []
 
 
@@ -105,7 +105,7 @@ def _message(
 
 
 def _uuid(line: Mapping[str, object]) -> str:
-    """Return the line's id: that of the line which it copies, in a forked session."""
+    """Return the line's id; in a forked session, the id of the line that it copies."""
     origin = as_object(line.get("forkedFrom")).get("messageUuid")
     said = [line.get("sessionId"), line.get("timestamp"), line.get("message")]
     return as_name(origin) or as_name(line.get("uuid")) or _digest(said)
@@ -116,7 +116,7 @@ def _digest(value: object) -> str:
 
 
 def _is_human(origin: object, text: str) -> bool:
-    """Say whether a prompt is its user's; early versions do not say where one came from."""
+    """Return whether the user wrote a prompt; early versions do not record its origin."""
     return as_object(origin).get("kind") in (None, "human") and not is_machine_made(text)
 
 
@@ -151,7 +151,7 @@ def _blocks(message: Mapping[str, object]) -> list[dict[str, object]]:
     return [as_object(block) for block in blocks]
 
 
-# Messages of role user: prompts and results of tools, among them what the user said to one.
+# Messages of role user: prompts, and results of tools, which may hold the user's feedback.
 
 
 def _read_message(
@@ -174,8 +174,8 @@ def _read_message(
     return found or [Skip.NO_CONTENT]
 
 
-# Commands of Claude Code itself; what follows them tells the tool what to do. The words after a
-# command that goes to the model are its user's.
+# Commands of Claude Code itself: their arguments are for the tool. The words after a command that
+# goes to the model are the user's.
 _OWN_COMMANDS = frozenset(
     {
         "access", "add-dir", "advisor", "agents", "allowed-tools", "artifacts", "autocompact",
@@ -200,7 +200,7 @@ _TYPED_COMMAND = re.compile(r"\s*[/!]")
 
 
 def _without_arguments(text: str) -> str:
-    """Return a text without the arguments of one of the tool's own commands."""
+    """Return a text without the arguments of Claude Code's own commands."""
     if "<command-name>" in text:
         command = _COMMAND.search(text)
         if command is not None and command[1] in _OWN_COMMANDS:
@@ -208,10 +208,10 @@ def _without_arguments(text: str) -> str:
     return text
 
 
-# The queue: prompts that are typed while the agent works. They come back as a user line, as an
-# attachment, or, in some versions, not at all.
+# The queue: prompts typed while the agent works. They appear again as a user line, as an
+# attachment or, in some versions, not at all.
 
-_SOON_US = 60_000_000  # how long after an attachment a user line with its text is the same prompt
+_SOON_US = 60_000_000  # a user line this soon after an attachment of its text is the same prompt
 
 
 def _follow_queue(line: Mapping[str, object], context: FileContext) -> Reading:
@@ -225,7 +225,7 @@ def _follow_queue(line: Mapping[str, object], context: FileContext) -> Reading:
             stamp = as_name(line.get("timestamp"))
             native = _digest([as_name(line.get("sessionId")), stamp, text])
             context.wait("queued", text, stamp, native)
-        case "popAll":  # they are back in the box that they were typed in
+        case "popAll":  # back in the input box
             context.waiting = [one for one in context.waiting if one.role != "queued"]
         case "dequeue" | "remove" if named:
             place, is_taken = context.waiting.index(named[0]), line.get("reason") in _TAKEN
@@ -256,7 +256,7 @@ def _read_attachment(
 
 
 def _was_queued(text: str, line: Mapping[str, object], context: FileContext) -> bool:
-    """Say whether a prompt was read in its other form; else it is no longer waited for."""
+    """Return whether a prompt was read in its other form; otherwise stop waiting for it."""
     wanted, at_us = squeeze(text), parse_moment(line.get("timestamp"))
 
     def is_soon(one: Waiting) -> bool:
@@ -274,10 +274,10 @@ def _was_queued(text: str, line: Mapping[str, object], context: FileContext) -> 
 def _release(
     context: FileContext, roles: tuple[str, ...], at_us: int | None = None
 ) -> list[Reading]:
-    """Return prompts that the agent took out of its queue and wrote nowhere else, up to then."""
+    """Return prompts taken from the queue by a moment and written in no other line."""
 
     def is_due(one: Waiting) -> bool:
-        # A fork repeats its parent's lines behind its own first prompt.
+        # A fork repeats its parent's lines after its own first prompt.
         return one.role in roles and (at_us is None or (parse_moment(one.stamp) or 0) <= at_us)
 
     return [
@@ -288,7 +288,7 @@ def _release(
     ]
 
 
-# Results of tools. What the user says when rejecting a call, or answers to a question, is a prompt.
+# Results of tools. The user's reason for a rejection, or answer to a question, is a prompt.
 
 _QUESTION = "AskUserQuestion"
 _REJECTED = re.compile(
@@ -333,7 +333,7 @@ def _read_result(
 
 
 def _answer(result: Mapping[str, object], told: re.Match[str] | None) -> str:
-    """Return what the user answered, each behind its question; "" where nothing was."""
+    """Return the user's answers, each after its question; "" if there are none."""
     notes, pairs = as_object(result.get("annotations")), list[tuple[str, str]]()
     for question, value in as_object(result.get("answers")).items():
         answer = ", ".join(as_texts(value) or map(str, as_list(value))).strip()
@@ -346,7 +346,7 @@ def _answer(result: Mapping[str, object], told: re.Match[str] | None) -> str:
     return "\n".join(f"[{q}] {a}" for q, a in found) or _ENDINGS.sub("", told[1]).strip()
 
 
-# What a subagent's result has around its report.
+# Wrapper of the report in a subagent's result.
 _HAND_BACK = re.compile(r"\A\s*\[Subagent hand-back\][^\n]*\n")
 _LAUNCHED = re.compile(
     r"\s*(?:Async agent launched successfully|Command running in background with ID:)"
@@ -357,7 +357,7 @@ _USED_TOOLS = re.compile(r"\s*<tools-used-before-summary>[^<]*</tools-used-befor
 
 
 def _without_agent(text: str) -> str:
-    """Return a tool's result without what Claude Code says of the subagent that made it."""
+    """Return a tool's result without Claude Code's wrapper of a subagent's report."""
     if _LAUNCHED.match(text):
         return ""
     if "<usage>" in text:

@@ -65,7 +65,7 @@ _OPTIONAL = (
 
 
 def is_claude_mem(tables: frozenset[str]) -> bool:
-    """Tell whether a SQLite file with these tables is claude-mem's."""
+    """Return whether a SQLite file with these tables is claude-mem's."""
     return {"observations", "sdk_sessions"} <= tables and "memories" not in tables
 
 

@@ -1,9 +1,9 @@
-"""One line of a Codex rollout to what it adds to a turn.
+"""Read lines of Codex rollouts.
 
-A prompt stands in a rollout once, twice or three times, by version: as a message of role user, as
+A rollout holds a prompt once, twice or three times, by version: as a message of role user, as
 the event `user_message` (to 0.146) and as the event `item_completed` of a `UserMessage` (from 0.147
-on, and after `codex migrate-rollouts`). Events hold what people typed; messages of role user also
-hold what Codex adds. docs/transcripts.md says which versions were run.
+on, and after `codex migrate-rollouts`). Events hold only typed text; messages of role user also
+hold text that Codex adds. docs/transcripts.md lists the tested versions.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _OTHER_TYPES = frozenset(
     }
 )  # fmt: skip
 _TYPES = _MESSAGE_TYPES | _OTHER_TYPES
-# A new turn of the conversation begins or ends.
+# Events at the beginning or end of a turn of the conversation.
 _BOUNDS = frozenset(
     {"task_started", "task_complete", "turn_started", "turn_complete", "turn_aborted"}
 )
@@ -60,12 +60,12 @@ _RESULTS = frozenset({"function_call_output", "custom_tool_call_output"})
 
 
 def is_codex(line: Mapping[str, object]) -> bool:
-    """Say whether a line is one of a rollout."""
+    """Return whether a line is from a rollout."""
     return as_name(line.get("type")) in _TYPES and isinstance(line.get("payload"), dict)
 
 
 def read_codex(line: Mapping[str, object], context: FileContext) -> list[Reading]:
-    """Return what a line adds to turns, or why nothing; the context learns session and folder."""
+    """Return the readings of a line; the context learns session and folder."""
     kind, payload = as_name(line.get("type")), as_object(line.get("payload"))
     match kind:
         case "response_item":
@@ -82,12 +82,12 @@ def read_codex(line: Mapping[str, object], context: FileContext) -> list[Reading
 
 
 def finish_codex(context: FileContext) -> list[Reading]:
-    """Return the messages that still wait for their event where the file ends."""
+    """Return the messages still waiting for their event at the end of the file."""
     return _release(context)
 
 
 def _learn(payload: Mapping[str, object], context: FileContext) -> None:
-    """Take session, folder and kind of session from the first line that names them."""
+    """Set session, version, folder and kind from the first `session_meta`."""
     context.has_meta = True
     context.session = as_name(payload.get("id")) or context.session
     context.version = as_name(payload.get("cli_version")) or context.version
@@ -105,7 +105,7 @@ def _message(native: str, role: Role, part: Part, stamp: str, context: FileConte
 
 
 def _hash_said(role: Role, text: str, stamp: str) -> str:
-    # No id of its own that lasts: the same words at the same moment are the same turn.
+    # No lasting id: the same words at the same moment are the same turn.
     said = f"{stamp}\n{role}\n{text}".encode("utf-8", "surrogatepass")
     return hashlib.sha256(said).hexdigest()[:32]
 
@@ -141,7 +141,7 @@ def _read_event(payload: Mapping[str, object], stamp: str, context: FileContext)
 
 
 def _take_prompt(texts: tuple[str, ...], stamp: str, context: FileContext) -> list[Reading]:
-    """Read the event of a prompt; a message that waits for it is the same prompt."""
+    """Read the event of a prompt; a waiting message with its text is the same prompt."""
     context.step, text = "", "\n".join(texts)
     known = _find_waiting("user", text, context)
     if known is not None:
@@ -153,23 +153,23 @@ def _take_prompt(texts: tuple[str, ...], stamp: str, context: FileContext) -> li
         context.wait("user", text, stamp, native, is_read=True)
     elif known.is_read:
         native = known.native
-    # What else waits of the user's role had no event of its own: it is the prompt's frame.
+    # Other waiting user messages have no event of their own: Codex wrote them around the prompt.
     context.waiting = [one for one in context.waiting if one.role != "user" or one.is_read]
     return [_message(native, "user", text_part(native, text), stamp, context)]
 
 
 def _find_waiting(role: Role, text: str, context: FileContext) -> Waiting | None:
-    """Return the prompt that was heard in the other place, if it was."""
+    """Return the waiting message with the same text, if any."""
     wanted = squeeze(text)
     waiting = [(squeeze(one.text), one) for one in context.waiting if one.role == role]
     same = [one for said, one in waiting if said == wanted]
-    # One place may name images or files where the other has none.
+    # One form may name images or files that the other leaves out.
     near = [one for said, one in waiting if not one.is_read and wanted and wanted in said]
     return same[0] if same else near[0] if len(near) == 1 else None
 
 
 def _release(context: FileContext) -> list[Reading]:
-    """Return the messages that wait: no event of theirs will come."""
+    """Return the waiting messages: no event will come for them."""
     found = list[Reading]()
     for one in context.release(lambda _: True):
         role: Role = "user" if one.role == "user" else "assistant"
@@ -180,7 +180,7 @@ def _release(context: FileContext) -> list[Reading]:
 
 # Messages, tool calls and results.
 
-# What Codex says in its user's place, in versions that do not mark it.
+# Messages that Codex writes in the user's role, in versions that do not mark them.
 _FRAMES = re.compile(
     r"\s*(?:<(?:environment_context|user_instructions|permissions instructions"
     r"|skills_instructions|skill|turn_aborted|user_shell_command|subagent_notification|hook_prompt"
@@ -190,7 +190,7 @@ _FRAMES = re.compile(
 )
 _TAGGED = re.compile(r"\s*<([A-Za-z][\w.-]*)(?:\s[^<>]*)?>.*</\1>\s*\Z", re.DOTALL)
 _IMAGE = re.compile(r"\s*</?image\b[^<>]*>\s*\Z")
-_TYPED = "user."  # begins the kind of what the user gave
+_TYPED = "user."  # prefix of kinds for user input
 
 
 def _read_response(
@@ -214,7 +214,7 @@ def _read_response(
 
 
 def _hear_prompt(payload: Mapping[str, object], stamp: str, context: FileContext) -> list[Reading]:
-    """Keep what may be a prompt until its event, or something else, follows."""
+    """Hold a possible prompt until its event, or something else, follows."""
     text = _typed(payload)
     known = _find_waiting("user", text, context) if text else None
     if known is not None and known.is_read:  # its event came first
@@ -227,7 +227,7 @@ def _hear_prompt(payload: Mapping[str, object], stamp: str, context: FileContext
 
 
 def _typed(payload: Mapping[str, object]) -> str:
-    """Return what of a message of role user its user typed; "" for what Codex wrote."""
+    """Return the typed part of a message of role user; "" if Codex wrote all of it."""
     content = payload.get("content")
     blocks = [content] if isinstance(content, str) else as_list(content)
     marks = as_object(payload.get("internal_chat_message_metadata_passthrough"))
@@ -253,7 +253,7 @@ def _read_answer(
         return [*found, Skip.NO_CONTENT]
     native = as_name(payload.get("id")) or _hash_said("assistant", text, stamp or context.session)
     context.step = native
-    # A summary, which `compacted` follows, has no event; versions with these marks say so.
+    # A summary, which `compacted` follows, has no event; newer versions mark it as one.
     if marks or not context.heard or context.heard == squeeze(text):
         context.last_answer = [native, text]
         return [*found, _message(native, "assistant", text_part(native, text), stamp, context)]
@@ -262,7 +262,7 @@ def _read_answer(
 
 
 def _drop_summary(payload: Mapping[str, object], context: FileContext) -> list[Reading]:
-    """Take back the answer that a compaction's summary is made of."""
+    """Withdraw the answer that became the summary of a compaction."""
     summary = squeeze(" ".join(as_texts(payload.get("message"))))
     kept = [
         one
@@ -296,7 +296,7 @@ def _read_call(
 
 
 _EXIT_CODE = re.compile(r"^(?:Process exited with|Exit) code:? (-?\d+)$", re.MULTILINE)
-# Codex's own lines before a command's output.
+# Codex's header lines before a command's output.
 _HEAD = re.compile(
     r"\A(?:(?:Chunk ID: \S*|Wall time:? [\d.]+ ?(?:s|seconds)?|Exit code: -?\d+"
     r"|Process (?:exited with code|running with session ID) \S+|Original token count: \d+"
@@ -316,7 +316,7 @@ def _read_result(payload: Mapping[str, object], stamp: str, context: FileContext
     shown = as_object(output)
     failed = shown.get("success") is False
     texts = list(as_texts(shown.get("content") if shown else output))
-    if len(texts) == 1 and texts[0].startswith('{"output":'):  # as versions of 2025 wrote it
+    if len(texts) == 1 and texts[0].startswith('{"output":'):  # format of versions from 2025
         whole = parse_object(texts[0]) or {}
         failed = failed or as_object(whole.get("metadata")).get("exit_code") not in (None, 0)
         texts = list(as_texts(whole.get("output"))) or texts
@@ -330,7 +330,7 @@ def _read_result(payload: Mapping[str, object], stamp: str, context: FileContext
     return _message("", "assistant", part, stamp, context)
 
 
-# Questions of the agent: what its user answers is the user's.
+# Questions of the agent: the user's answers are prompts.
 
 _QUESTION = "request_user_input"
 _NOTE = "user_note:"
@@ -343,7 +343,7 @@ def _questions(arguments: object) -> dict[str, str]:
 
 
 def _answer(output: object, asked: str) -> str:
-    """Return what the user answered, each behind its question; "" where nothing was asked."""
+    """Return the user's answers, each after its question; "" if nothing was asked."""
     questions, pairs = parse_object(asked) or {}, list[tuple[str, str]]()
     answers = parse_object("".join(as_texts(output))) if asked else None
     for key, value in as_object((answers or {}).get("answers")).items():

@@ -1,6 +1,6 @@
-"""`conversations.json` of ChatGPT's and Claude's data exports: its conversations, and their turns.
+"""Read `conversations.json` of ChatGPT's and Claude's data exports.
 
-Neither format is published by its maker. ChatGPT's: a tree of messages, of which the path to
+Both formats are undocumented. ChatGPT's: a tree of messages, in which the path to
 `current_node` was the conversation (mitkury/chatgpt-export-parser, docs). Claude's: a list of
 messages (TomzxCode/llm-conversations-viewer, docs/formats.md).
 """
@@ -29,7 +29,7 @@ from noctuary.sources.transcripts import (
     place_after,
 )
 
-MAX_CONVERSATION_BYTES = 16 * 2**20  # that are parsed: hostile JSON takes some twenty times as much
+MAX_CONVERSATION_BYTES = 16 * 2**20  # parsed at most: hostile JSON takes some twenty times as much
 _CHUNK_BYTES = 1 << 20
 _MARKS = re.compile(rb'\\.|["\[\]{}]', re.DOTALL)
 _KINDS = {b"[": (True, False), b"{": (True, True), b"]": (False, False), b"}": (False, True)}
@@ -38,9 +38,9 @@ _LAST_S = 7_258_118_400  # the year 2200
 
 
 def read_conversations(handle: BinaryIO, start: int, stop: int) -> Iterator[Line]:
-    """Yield the objects of a JSON array that end between two offsets, or the one object of a file.
+    """Yield the objects of a JSON array that end between two offsets, or a file's single object.
 
-    The last one is not ended where the file ends inside it.
+    If the file ends inside the last object, that one is marked as not ended.
     """
     depth, base, begin = 0, -1, -1
     for place, is_open, is_object in _brackets(handle, stop):
@@ -61,12 +61,12 @@ def read_conversations(handle: BinaryIO, start: int, stop: int) -> Iterator[Line
 
 
 def _brackets(handle: BinaryIO, stop: int) -> Iterator[tuple[int, bool, bool]]:
-    """Yield where brackets stand outside texts, whether they open, and whether an object."""
+    """Yield place of each bracket outside strings, whether it opens, and whether of an object."""
     handle.seek(0)
     place, in_text = 0, False
     while chunk := handle.read(min(_CHUNK_BYTES, stop - place)):
         if (len(chunk) - len(chunk.rstrip(b"\\"))) % 2:
-            chunk += handle.read(1)  # what is escaped belongs to its mark
+            chunk += handle.read(1)  # keep an escaped character with its backslash
         for found in _MARKS.finditer(chunk):
             mark = found[0]
             if mark == b'"':
@@ -77,7 +77,7 @@ def _brackets(handle: BinaryIO, stop: int) -> Iterator[tuple[int, bool, bool]]:
 
 
 def find_unread(root: Path) -> list[str]:
-    """Return the names of a Claude export's files at a path that hold texts but no conversation."""
+    """Return the names of a Claude export's other files at a path, whose texts are not read."""
     folder = root if root.is_dir() else root.parent
     names = (name for name in _BESIDE if (folder / name).exists())
     return sorted(names) if any(folder.glob("conversations*.json")) else []
@@ -87,7 +87,7 @@ _BESIDE = ("memories.json", "memories", "projects.json", "projects")
 
 
 def is_conversation(value: Mapping[str, object]) -> bool:
-    """Say whether an object is one of an export's conversations, or holds them all."""
+    """Return whether an object is a conversation of an export, or a list of them."""
     return _is_one(value) or isinstance(value.get("conversations"), list)
 
 
@@ -96,7 +96,7 @@ def _is_one(value: Mapping[str, object]) -> bool:
 
 
 def read_conversation(value: Mapping[str, object]) -> list[Reading]:
-    """Return a conversation's turns in order, or why its messages are none."""
+    """Return a conversation's turns in order, or reasons to skip its messages."""
     if not _is_one(value):
         held = [as_object(one) for one in as_list(value.get("conversations"))]
         readings = (read_conversation(o) if _is_one(o) else [Skip.OTHER_TYPE] for o in held)
@@ -119,24 +119,24 @@ def read_conversation(value: Mapping[str, object]) -> list[Reading]:
 
 
 _Said = tuple[str, Role, int | None, tuple[str, ...]]
-"""A message's id, who says it, when, and its texts."""
+"""A message's id, role, time and texts."""
 
 
-# The branch that was shown: from the last message back, each naming the one before it.
+# The visible branch: from the last message back, by parent ids.
 
 
 class _Step(NamedTuple):
-    """A message's place in a conversation."""
+    """A message's place in a conversation tree."""
 
-    before: str  # The id of the message that it follows; "" of a first one
-    at: tuple[float, int]  # When it was said, and where it stands in the file
+    before: str  # The parent's id; "" for a first message
+    at: tuple[float, int]  # Its time, then its place in the file
 
 
 def _walk_back(last: str, steps: Mapping[str, _Step], listed: Mapping[str, str]) -> list[str]:
-    """Return the ids up to the last one, "" where the message before one is missing.
+    """Return the ids up to the last one, with "" for each missing parent.
 
-    There the walk goes on at the message that lists the missing one, else at the latest one that
-    was said earlier and does not follow the same missing message: that is a branch that was left.
+    There the walk continues at the message that lists the missing one as a child, else at the
+    latest earlier message whose chain does not end at the same missing one (an abandoned branch).
     """
     tops = _find_tops(steps)
     earlier = sorted(steps, key=lambda key: steps[key].at)
@@ -146,7 +146,7 @@ def _walk_back(last: str, steps: Mapping[str, _Step], listed: Mapping[str, str])
         path[key] = None
         found.append(key)
         before = steps[key].before
-        # A message that was met already closes a circle.
+        # A message visited before closes a cycle.
         if not before or (before in steps and before not in path):
             key = before
             continue
@@ -161,7 +161,7 @@ def _walk_back(last: str, steps: Mapping[str, _Step], listed: Mapping[str, str])
 
 
 def _find_tops(steps: Mapping[str, _Step]) -> dict[str, str]:
-    """Return for each message the first one known of its chain; of a circle any one of it."""
+    """Return for each message the first known one of its chain; for a cycle any member."""
     tops: dict[str, str] = {}
     for key in steps:
         chain_ids, at = dict[str, None](), key
@@ -187,7 +187,7 @@ def _chatgpt(value: Mapping[str, object]) -> Iterator[_Said | Skip]:
     last = value.get("current_node")
     last = last if isinstance(last, str) else ""
     path = _walk_back(last if last in nodes else listed.get(last, ""), steps, listed)
-    for key in path or nodes:  # all of them where the last one is not known
+    for key in path or nodes:  # all of them if the last one is unknown
         message = as_object(nodes[key].get("message")) if key else {}
         if not key:
             yield Skip.BROKEN_CHAIN
@@ -219,13 +219,13 @@ def _chatgpt_message(key: str, message: Mapping[str, object]) -> _Said | Skip:
     return native, role, _epoch_us(message.get("create_time")), texts
 
 
-_ROOT = "00000000-0000-"  # begins the id that first messages name as the one before them
+_ROOT = "00000000-0000-"  # begins the parent id of first messages
 
 
 def _claude(value: Mapping[str, object]) -> Iterator[_Said | Skip]:
     messages = [as_object(message) for message in as_list(value["chat_messages"])]
     if not any(as_name(message.get("parent_message_uuid")) for message in messages):
-        yield from map(_claude_message, messages)  # as it was exported before there were branches
+        yield from map(_claude_message, messages)  # exported before there were branches
         return
     named: dict[str, Mapping[str, object]] = {}
     steps, previous = dict[str, _Step](), ""
@@ -245,7 +245,7 @@ def _claude(value: Mapping[str, object]) -> Iterator[_Said | Skip]:
 
 
 def _find_latest(steps: Mapping[str, _Step]) -> str:
-    """Return the message that was said last, or the last that followed it by a clock gone wrong."""
+    """Return the message of the latest time, or its last descendant if clocks were wrong."""
     following: dict[str, str] = {}
     for key in sorted(steps, key=lambda key: steps[key].at):
         following[steps[key].before] = key

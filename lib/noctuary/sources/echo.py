@@ -148,7 +148,7 @@ def read_injections(path: Path) -> KnownInjections:
 #     3. A turn that only queries memory (`lookups`) is quarantined: it would rank above its own
 #        answers. Not if it was made long before that query.
 #     4. A row that is the origin of a matching wording stays, whatever its timestamp.
-#     5. A turn with the wording of a recorded question stays: somebody typed it.
+#     5. A turn with the wording of a recorded question stays: a person typed it.
 #     6. A line is injected if recorded wordings cover it, after bullets, numbers, quotes, ids,
 #        days and neutral labels. Short ones count only together with a longer one. A wording does
 #        not count for rows dated more than `CLOCK_OFFSET_US` before it, nor between named users.
@@ -160,7 +160,7 @@ MOSTLY = 0.8
 # A row dated longer than this before an injection cannot repeat it: the widest time zone, because
 # timestamps without an offset are read as UTC. A narrower one lets echoes with local times in.
 CLOCK_OFFSET_US = 14 * 3_600_000_000
-# Labels before a colon that do not change the meaning of what follows; "outdated:" would.
+# Labels before a colon that do not change the meaning of the text after; "outdated:" would.
 NEUTRAL_LABELS = frozenset(
     {
         "fact", "from memory", "memories", "memory", "note", "note to self", "notes", "recalled",
@@ -187,9 +187,9 @@ class _Line(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What to do with a row: the text to keep (None to quarantine it), and what was cut."""
+    """The text of a row to keep, and counts of the parts cut from it."""
 
-    text: str | None  # The content to keep; None if nothing of the row is its own
+    text: str | None  # The content to keep; None to quarantine a row without own text
     blocks: int = 0  # Number of tagged blocks in it
     lines: int = 0  # Number of injected lines that were cut, apart from blocks
 
@@ -283,7 +283,7 @@ class EchoGuard:
 
 
 def _may_follow(record: MemoryRecord, moment_us: int) -> bool:
-    """Tell whether a row may have been made after a moment, whatever its time zone."""
+    """Return whether a row may have been made after a moment, in any time zone."""
     made_us = record.created_at_us
     return made_us == UNDATED_US or made_us >= moment_us - CLOCK_OFFSET_US
 

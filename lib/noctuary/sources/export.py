@@ -68,7 +68,7 @@ REPORT_FORMAT = formats.EXPORT_REPORT.version
 class ExportReport:
     """The counts and digests of one export."""
 
-    identity: SourceIdentity  # What was read
+    identity: SourceIdentity  # The source
     source_rows: int  # Rows that the source counts; exported + quarantined + sensitive
     exported: int  # Rows of memories.parquet
     quarantined: Mapping[str, int]  # Reason to rows

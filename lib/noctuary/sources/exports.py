@@ -78,7 +78,7 @@ _UPDATED = ("updatedAt", "updated_at", "lastModified")
 
 
 def is_memory_graph(path: Path) -> bool:
-    """Tell whether one of the first lines of a file is an entity or a relation."""
+    """Return whether one of the first lines of a file is an entity or a relation."""
     left = _LOOKED_AT_BYTES
     with path.open("rb") as handle:
         while left > 0 and (line := handle.readline(left)):
@@ -314,7 +314,7 @@ def open_json(path: Path) -> Source:
     )
 
 
-# Other files of a claude.ai export: a key in each, and what the file holds.
+# Other files of a claude.ai export: a key in each, and its contents.
 _CLAUDE_FILES = {
     "conversations_memory": "what Claude remembered about you (memories.json)",
     "project_memories": "what Claude remembered about you (memories.json)",

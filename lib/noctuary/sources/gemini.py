@@ -1,8 +1,8 @@
-"""Chats of Gemini CLI, and of its fork Qwen Code, to what they add to turns.
+"""Read chats of Gemini CLI and of its fork Qwen Code.
 
-Neither format is published. Gemini CLI appends whole messages again when they change, and lists of
+Both formats are undocumented. Gemini CLI appends a message again when it changes, and lists of
 them (`$set`); before 0.40 or so, and in Qwen Code before 0.5, a chat was one JSON object. Later
-Qwen Code writes lines of a tree. docs/transcripts.md says which versions were run.
+Qwen Code writes lines of a tree. docs/transcripts.md lists the tested versions.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _NOTICES = frozenset({"info", "error", "warning", "about", "help", "compression"
 
 
 def is_gemini(line: Mapping[str, object], context: FileContext | None = None) -> bool:
-    """Say whether an object is a line of a chat of Gemini CLI, or a whole chat.
+    """Return whether an object is a line of a chat of Gemini CLI, or a whole chat.
 
-    A message alone may be a row of a corpus, unless it has what only chats have.
+    A message alone may be a row of a corpus, unless it has fields that only chats have.
     """
     if "projectHash" in line or isinstance(line.get("$set"), dict) or "$rewindTo" in line:
         return True
@@ -51,7 +51,7 @@ def is_gemini(line: Mapping[str, object], context: FileContext | None = None) ->
 
 
 def read_gemini(line: Mapping[str, object], context: FileContext) -> list[Reading]:
-    """Return what a line, or a whole chat, adds to turns, or why nothing."""
+    """Return the readings of a line, or of a whole chat."""
     if "$rewindTo" in line:
         undone = context.cut_path(as_name(line["$rewindTo"]))
         return [Skip.OTHER_TYPE, *_withdraw(context.agent or GEMINI, undone)]
@@ -65,7 +65,7 @@ def read_gemini(line: Mapping[str, object], context: FileContext) -> list[Readin
             context.agent = QWEN
         texts = ["".join(_texts(message.get("content"))) for message in messages]
         answers = {at for at, text in enumerate(texts) if _UNDERSTOOD.fullmatch(text)}
-        # Without what `/compress` made of the earlier ones, and the answer to it.
+        # Skip the summary that `/compress` made of earlier messages, and the answer to it.
         spoken = (m for at, m in enumerate(messages) if not {at, at + 1} & answers)
         found = [one for message in spoken for one in _read_message(message, context)]
         return [one for one in found if not isinstance(one, Skip)] or [Skip.OTHER_TYPE]
@@ -81,7 +81,7 @@ def _withdraw(agent: str, turns: list[str]) -> list[Message]:
 def _learn(line: Mapping[str, object], context: FileContext) -> None:
     session = as_name(line.get("sessionId"))
     if not context.session:
-        # A subagent's file lies in a folder that is named like its parent session.
+        # A subagent's file is in a folder named after its parent session.
         context.session = f"{context.parent}/{session}" if context.parent else session
     context.is_sidechain = context.is_sidechain or line.get("kind") == "subagent"
     folders = as_list(line.get("directories"))
@@ -89,7 +89,7 @@ def _learn(line: Mapping[str, object], context: FileContext) -> None:
         context.enter(as_name(folders[0]))
 
 
-# What Gemini CLI says in its user's place.
+# Messages that Gemini CLI writes in the user's role.
 _FRAMES = re.compile(
     r"\s*(?:<(?:session_context|hook_context|scratchpad|state_snapshot|loaded_context|project_context"
     r"|environment_context|untrusted_context)\b"
@@ -99,7 +99,7 @@ _FRAMES = re.compile(
     re.DOTALL,
 )
 _HOOKS = re.compile(r"<hook_context>.*?</hook_context>", re.DOTALL)
-# Files that the user named with an @, which stand behind the prompt.
+# Files that the user named with an @; their contents follow the prompt.
 _FILES = re.compile(
     r"\n--- Content from referenced files ---(?:.*\n--- End of content ---|.*)", re.DOTALL
 )
@@ -116,11 +116,11 @@ def _read_message(message: Mapping[str, object], context: FileContext) -> list[R
     if not native or kind not in _ANSWERS | {"user"}:
         return [Skip.UNKNOWN_TYPE]
     if kind == "user" and any("functionResponse" in as_object(one) for one in as_list(content)):
-        return [Skip.NO_CONTENT]  # what the tools gave back is at their calls too
+        return [Skip.NO_CONTENT]  # tool results are repeated at their calls
     context.follow(native, native)
     if kind != "user":
         return _read_answer(message, native, context)
-    # A frame may be shown as the prompt before it.
+    # An inserted message may display the prompt before it.
     is_frame = _FRAMES.match(typed_text(_texts(content)))
     texts = _texts(shown) or _texts(content)
     return [Skip.META if is_frame else _read_prompt(texts, native, message, context)]
@@ -145,13 +145,13 @@ def _read_prompt(
 
 
 def typed_text(texts: tuple[str, ...]) -> str:
-    """Return what of a prompt's texts was typed: no files that it names, no context of hooks."""
+    """Return the typed part of a prompt, without contents of files and context of hooks."""
     text = "".join(text if text.startswith("\n") else f"\n{text}" for text in texts)
     return _HOOKS.sub("", _FILES.sub("", text.removeprefix("\n"))).strip()
 
 
 def _texts(content: object) -> tuple[str, ...]:
-    """Return the texts of a list of parts, thoughts left out."""
+    """Return the texts of a list of parts, without thoughts."""
     parts = as_list(content) or [content]
     spoken = [one for one in parts if as_object(one).get("thought") is not True]
     return tuple(
@@ -186,7 +186,7 @@ def _read_answer(message: Mapping[str, object], native: str, context: FileContex
 
 
 def _results(parts: list[object]) -> tuple[tuple[str, ...], bool]:
-    """Return what a tool gave back, and whether it failed."""
+    """Return the texts of a tool's result, and whether it failed."""
     texts, failed = list[str](), False
     for part in parts:
         response = as_object(as_object(as_object(part).get("functionResponse")).get("response"))
@@ -197,7 +197,7 @@ def _results(parts: list[object]) -> tuple[tuple[str, ...], bool]:
     return tuple(texts), failed
 
 
-# Questions of the agent: what the user answers is the user's.
+# Questions of the agent: the user's answers are prompts.
 
 _QUESTIONS = frozenset({"ask_user", "ask_user_question"})
 
@@ -212,15 +212,15 @@ def _gemini_answer(call: Mapping[str, object], texts: tuple[str, ...]) -> str:
     )
 
 
-# Qwen Code: a line each for a prompt, an answer, a result; each names the one before it.
+# Qwen Code: one line per prompt, answer or result, with the id of its parent.
 
 
 def is_qwen(line: Mapping[str, object]) -> bool:
-    """Say whether a line is one of a chat of Qwen Code."""
+    """Return whether a line is from a chat of Qwen Code."""
     if not {"uuid", "sessionId", "type"} <= line.keys():
         return False
     message = as_object(line.get("message"))
-    if "content" in message:  # Claude Code's
+    if "content" in message:  # from Claude Code
         return False
     return isinstance(message.get("parts"), list) or bool(
         {"provenance", "systemPayload", "toolCallResult"} & line.keys()
@@ -228,7 +228,7 @@ def is_qwen(line: Mapping[str, object]) -> bool:
 
 
 def read_qwen(line: Mapping[str, object], context: FileContext) -> list[Reading]:
-    """Return what a line adds to turns, or why nothing."""
+    """Return the readings of a line."""
     context.agent = QWEN
     context.version = context.version or as_name(line.get("version"))
     if not context.folder and (folder := as_name(line.get("cwd"))):

@@ -1,4 +1,4 @@
-"""Which files are histories of agents, and which reader each has."""
+"""Find transcripts of agents, and dispatch their lines to the agent's reader."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from noctuary.sources.transcripts import (
 )
 
 SUFFIX = ".jsonl"
-COMPRESSED_SUFFIX = ".jsonl.zst"  # rollouts that Codex has not touched for a while
+COMPRESSED_SUFFIX = ".jsonl.zst"  # rollouts that Codex compressed after a while
 CHATS_SUFFIX = ".json"
 # Exports of ChatGPT and Claude (conversations.json, -000.json and so on), chats of Gemini CLI, and
 # sessions of OpenCode.
@@ -62,7 +62,7 @@ _CHAT = re.compile(
 _SQLITE = b"SQLite format 3\0"
 _LOOKED_AT_BYTES = 256 * 2**10
 _LOOKED_AT_LINES = 40
-_LOOKED_AT_FILES = 40  # files of a folder that are looked at to tell what it holds
+_LOOKED_AT_FILES = 40  # files of a folder to inspect for a transcript
 _CLAUDE_TYPES = frozenset({"user", "assistant", "system", "attachment", "progress"})
 
 
@@ -87,14 +87,14 @@ def find_transcripts(root: Path) -> Iterator[Path]:
 
 def _is_history(folder: str, name: str, names: Collection[str]) -> bool:
     if name.endswith(COMPRESSED_SUFFIX):
-        return name.removesuffix(".zst") not in names  # one session, while both are there
-    # Some exports have a folder of this name, with a file for each conversation.
+        return name.removesuffix(".zst") not in names  # the same session, as long as both exist
+    # Some exports have a folder of this name, with one file per conversation.
     is_chat = name.endswith(CHATS_SUFFIX) and Path(folder).name == "conversations"
     return is_chat or name.endswith(SUFFIX) or _CHATS_NAME.fullmatch(name) is not None
 
 
 def is_transcripts(path: Path) -> bool:
-    """Say whether a file, or a file below a folder, holds lines of a transcript; never raises."""
+    """Return whether a file, or a file below a folder, is a transcript; never raises."""
     try:
         if path.is_dir():
             return any(map(_holds_transcript, islice(find_transcripts(path), _LOOKED_AT_FILES)))
@@ -132,11 +132,11 @@ _AGENTS = (
     (is_pi, read_pi),
     (is_opencode, read_opencode),
 )
-"""How a line of an agent is recognised, and what reads it; of Codex and Claude Code below."""
+"""Recognizer and reader of each agent's lines; Codex and Claude Code are handled below."""
 
 
 def begin_lines(path: Path, context: FileContext) -> None:
-    """Learn what only the place of a file says: its project, and whose subagent wrote it."""
+    """Set project, agent and parent session from the path of a chat file of Gemini CLI or Qwen."""
     chats = path.parent
     if chats.name != "chats" and chats.parent.name == "chats":
         context.parent, chats = chats.name, chats.parent
@@ -152,7 +152,7 @@ def begin_lines(path: Path, context: FileContext) -> None:
 
 
 def lines_of(path: Path, handle: BinaryIO, place: range, context: FileContext) -> Iterator[Line]:
-    """Yield the lines of a history that end between two offsets, whatever kind of file it is."""
+    """Yield the lines of a history that end between two offsets, for any kind of file."""
     handle.seek(0)
     if handle.read(len(_SQLITE)) == _SQLITE:
         return read_database(path, context)
@@ -163,7 +163,7 @@ def lines_of(path: Path, handle: BinaryIO, place: range, context: FileContext) -
 
 
 def look_at(path: Path) -> tuple[int, int, int, int]:
-    """Return what changes when a history does: its file, and what lies beside it."""
+    """Return device, inode, size and mtime of a history, its WAL or message folder included."""
     stat = path.stat()
     size, mtime_ns = stat.st_size, stat.st_mtime_ns
     beside = path.with_name(f"{path.name}-wal")
@@ -172,14 +172,14 @@ def look_at(path: Path) -> tuple[int, int, int, int]:
     if path.suffix == DATABASE_SUFFIX or is_session(path):
         with suppress(OSError):
             stat_beside = beside.stat()
-            if stat_beside.st_size:  # an empty log is like none
+            if stat_beside.st_size:  # an empty log changes nothing
                 size += stat_beside.st_size
                 mtime_ns = max(mtime_ns, stat_beside.st_mtime_ns)
     return stat.st_dev, stat.st_ino, size, mtime_ns
 
 
 def read_line(value: Mapping[str, object], context: FileContext) -> list[Reading]:
-    """Return what a line adds to turns, whichever agent wrote it."""
+    """Return the readings of a line by the reader of its agent."""
     if is_conversation(value):
         return read_conversation(value)
     is_rollout = is_codex(value) or (context.has_meta and "payload" in value)
@@ -193,7 +193,7 @@ def read_line(value: Mapping[str, object], context: FileContext) -> list[Reading
 
 
 def finish_lines(context: FileContext, *, is_idle: bool) -> list[Reading]:
-    """Return what waited for a line that has not come, where a file ends for now.
+    """Return messages whose expected second form has not come by the end of the file.
 
     A file is idle when its agent has not written to it for a while.
     """
@@ -203,7 +203,7 @@ def finish_lines(context: FileContext, *, is_idle: bool) -> list[Reading]:
 
 
 def project_in(folder: Path) -> str:
-    """Return the project of a folder of transcripts: what they say, else the folder's name."""
+    """Return the project of a folder of transcripts: from their lines, else the folder's name."""
     with suppress(OSError):
         for path in sorted(folder.glob(f"*{SUFFIX}")):
             with path.open("rb") as handle:

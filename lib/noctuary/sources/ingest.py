@@ -1,4 +1,4 @@
-"""turns.sqlite: the turns of agents' transcripts, and how nights and hooks fill it."""
+"""Ingest agents' transcripts into turns.sqlite, by night and from hooks."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ from noctuary.sources.transcripts import (
 from noctuary.text.marks import plural
 from noctuary.text.secrets import find_text_sensitivity, read_rules
 
-# turns.sqlite: turns, their parts in the order of arrival, and how far each transcript was read.
-# Nights and hooks change it at once: a batch of a file and its new offset are one transaction. A
-# turn that held a secret keeps its row, marked, without parts: its id stays known as not to be
-# exported.
+# turns.sqlite: turns, their parts in the order of arrival, and the offset read of each transcript.
+# Nights and hooks may write at the same time: a batch of a file and its new offset are one
+# transaction. A turn with a secret keeps its row, marked and without parts, so that its id is known
+# as not exportable.
 
 WAIT_S = 30.0  # how long a night waits for a hook that writes; a batch takes a fraction of a second
 # Numbers of turns are negative with this many bits: exact in every JSON reader, and two of a
@@ -97,19 +97,19 @@ CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WI
 
 
 class FileState(NamedTuple):
-    """What is known of a file by its bytes: where the digest fails, it is read anew."""
+    """How far a file was read; if the digest does not match, it is read from the start."""
 
     device: int
     inode: int
     size: int
     mtime_ns: int
-    offset: int  # Up to where its lines were read
-    digest: str  # Of its bytes before the offset (`digest_before`)
-    context: str  # What its lines told so far, as JSON (`FileContext`)
+    offset: int  # End of the lines read
+    digest: str  # `digest_before` the offset
+    context: str  # The reader's `FileContext` as JSON
 
 
 class TurnsFile:
-    """An open turns.sqlite that may be changed; use within one thread."""
+    """A writable turns.sqlite; use within one thread."""
 
     def __init__(self, path: Path, *, wait_s: float) -> None:
         self.directory = path.parent
@@ -122,7 +122,7 @@ class TurnsFile:
         self.db.close()
 
     def find_state(self, path: str, found: os.stat_result | None = None) -> FileState | None:
-        """Return how far a file was read, under another path too if its inode is known; or None."""
+        """Return how far a file was read, by path or else by inode; or None."""
         sql = f"SELECT {', '.join(FileState._fields)} FROM files WHERE "
         row = self.one(f"{sql} path = ?", path)
         if row is None and found is not None:
@@ -131,21 +131,21 @@ class TurnsFile:
         return None if row is None else FileState(*row)
 
     def keep_state(self, path: str, state: FileState) -> None:
-        """Remember how far a file was read."""
+        """Save how far a file was read."""
         marks = ", ".join("?" * (1 + len(state)))
         self.db.execute(f"INSERT OR REPLACE INTO files VALUES ({marks})", (path, *state))
 
     def fact(self, name: str) -> str:
-        """Return a remembered fact, "" if there is none."""
+        """Return a stored fact, "" if there is none."""
         row = self.one("SELECT value FROM facts WHERE name = ?", name)
         return "" if row is None else str(row[0])
 
     def keep_fact(self, name: str, value: str) -> None:
-        """Remember a fact."""
+        """Store a fact."""
         self.db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
     def wing_of(self, folder: str) -> str:
-        """Return the wing of a folder's project; a new project gets one and keeps it."""
+        """Return the wing of a folder's project; a new project is assigned one permanently."""
         if folder not in self._wings:
             self._wings[folder], learnt = choose_wing(folder, known_projects(self.db))
             for key, wing in learnt.items():
@@ -153,7 +153,7 @@ class TurnsFile:
         return self._wings[folder]
 
     def turn(self, message: Message) -> tuple[int, bool]:
-        """Return the number of a message's turn, made if it is new, and whether it is."""
+        """Return the number of a message's turn, creating it if needed, and whether it is new."""
         turn_id = name_turn(message.agent, message.native_id)
         row = self.one("SELECT number FROM turns WHERE turn_id = ?", turn_id)
         if row is not None:
@@ -169,7 +169,7 @@ class TurnsFile:
         return number, True
 
     def has_said(self, message: Message, text: str) -> bool:
-        """Say whether the session that a message may be copied from has its text."""
+        """Return whether the session that a message may be copied from has its text."""
         sql = (
             "SELECT 1 FROM turns JOIN parts USING (number) "
             "WHERE agent = ? AND session = ? AND role = ? AND text = ?"
@@ -177,7 +177,7 @@ class TurnsFile:
         return self.one(sql, message.agent, message.copied_from, message.role, text) is not None
 
     def retract(self, one: Message) -> None:
-        """Take the texts of a turn out: they are nobody's words."""
+        """Delete the texts of a withdrawn turn."""
         turn_id = name_turn(one.agent, one.native_id)
         self.db.execute(
             "DELETE FROM parts WHERE number IN (SELECT number FROM turns WHERE turn_id = ?)",
@@ -185,17 +185,17 @@ class TurnsFile:
         )
 
     def move(self, number: int, wing: str) -> None:
-        """Give a turn another wing: its owner said which one after it was kept."""
+        """Change the wing of a turn after the settings changed."""
         sql = "UPDATE turns SET wing = ? WHERE number = ? AND wing <> ?"
         self.db.execute(sql, (wing, number, wing))
 
     def mark_sensitive(self, number: int) -> None:
-        """Forget the parts of a turn and mark it."""
+        """Delete the parts of a turn and mark it."""
         self.db.execute("UPDATE turns SET is_sensitive = 1 WHERE number = ?", (number,))
         self.db.execute("DELETE FROM parts WHERE number = ?", (number,))
 
     def keep_part(self, key: str, number: int, kind: str, part: Vetted) -> bool:
-        """Keep a part, or forget one without a text; say whether its turn changed."""
+        """Store a part, or delete one without a text; return whether its turn changed."""
         if not part.text:
             sql = "DELETE FROM parts WHERE key = ? AND number = ?"
             return self.db.execute(sql, (key, number)).rowcount > 0
@@ -223,7 +223,7 @@ def name_turn(agent: str, native_id: str) -> str:
 
 
 def first_number(turn_id: str) -> int:
-    """Return the number that a turn gets if it is free: in [-2^52, -1]."""
+    """Return the preferred number of a turn: in [-2^52, -1]."""
     return -1 - int(hash_text("number", turn_id)[:16], 16) % 2**NUMBER_BITS
 
 
@@ -234,7 +234,7 @@ def next_number(number: int) -> int:
 
 @contextmanager
 def _opened(path: Path) -> Generator[TurnsFile]:
-    """Open turns.sqlite for a night; what SQLite says of it becomes a `StoreError`."""
+    """Open turns.sqlite for a night; re-raise sqlite3 errors as StoreError."""
     try:
         with closing(TurnsFile(path, wait_s=WAIT_S)) as turns:
             yield turns
@@ -243,7 +243,7 @@ def _opened(path: Path) -> Generator[TurnsFile]:
 
 
 def unusable(turns_path: Path, error: sqlite3.Error) -> StoreError:
-    """Return what to say of a file of turns that SQLite cannot use; its own text may quote rows."""
+    """Return the error for an unusable file of turns; SQLite's own text may quote rows."""
     fault, name = name_fault(error)
     if fault == "locked":
         return StoreError(
@@ -251,15 +251,15 @@ def unusable(turns_path: Path, error: sqlite3.Error) -> StoreError:
             f"when it has finished."
         )
     if isinstance(error, FormatError):
-        return StoreError(f"{turns_path} is left as it is: {error}")
+        return StoreError(f"{turns_path} was not changed: {error}")
     return StoreError(
-        f"{turns_path} cannot be used ({name}). It holds turns whose transcripts may be deleted by "
-        f"now: restore it from a backup, or move it away to ingest the transcripts that are still "
-        f"there again."
+        f"{turns_path} cannot be used ({name}). It may have the only copy of turns whose "
+        f"transcripts are deleted: restore it from a backup, or move it away to ingest the "
+        f"remaining transcripts again."
     )
 
 
-# One transcript from where it was left into the file of turns.
+# Reading one transcript from its last offset into the file of turns.
 
 IDLE_S = 600.0  # without a new line before a queued prompt counts as never delivered
 BATCH_BYTES = 4 * 2**20  # line bytes of one transaction: larger costs memory, smaller more commits
@@ -269,7 +269,7 @@ _TAIL_BYTES = 1_024
 
 
 def digest_before(fd: int, offset: int) -> str:
-    """Return a digest of a file's first bytes and of those right before an offset."""
+    """Return a digest of a file's first bytes and of those just before an offset."""
     digest = hashlib.sha256(str(offset).encode())
     digest.update(read_at(fd, min(_HEAD_BYTES, offset), 0))
     start = max(0, offset - _TAIL_BYTES)
@@ -285,10 +285,10 @@ def read_transcript(
     *,
     until_s: float | None = None,
 ) -> None:
-    """Keep what is new in a regular file, and how far it was read; the report is counted up.
+    """Store new turns of a regular file and its new offset; adds to the counts of the report.
 
-    At `until_s` (`time.monotonic`) it stops and keeps what was read. OSError where the file cannot
-    be read, sqlite3.Error where the turns cannot be written.
+    At `until_s` (`time.monotonic`) it stops and keeps its results so far. Raises OSError if the
+    file cannot be read, sqlite3.Error if the turns cannot be written.
     """
     report.files += 1
     found = path.stat()
@@ -321,17 +321,17 @@ def read_transcript(
                 return
         is_idle = time.time() - found.st_mtime > IDLE_S
         run.sort(finish_lines(run.context, is_idle=is_idle))
-        # A prompt in the agent's queue is looked for again, although the file stays as it is.
+        # A prompt in the agent's queue is checked again even if the file does not change.
         run.keep(is_partial=not is_idle and any(not one.is_read for one in run.context.waiting))
 
 
-# Of a compressed file, unpacked: larger ones are left.
+# Limit for an unpacked file; larger ones are not read.
 MAX_UNPACKED_BYTES = 2 * 2**30
 
 
 @contextmanager
 def _open_lines(path: Path, directory: Path) -> Generator[BinaryIO]:
-    """Open a transcript; a compressed one is unpacked into a nameless file in a directory."""
+    """Open a transcript; a compressed one is unpacked into an unnamed file in a directory."""
     if not path.name.endswith(COMPRESSED_SUFFIX):
         with path.open("rb") as handle:
             yield handle
@@ -339,7 +339,7 @@ def _open_lines(path: Path, directory: Path) -> Generator[BinaryIO]:
     try:
         from pyarrow import ArrowException, input_stream
     except ImportError:
-        raise OSError(0, "it is compressed: noctuary[pipelines] reads it") from None
+        raise OSError(0, "it is compressed: install noctuary[pipelines] to read it") from None
     with TemporaryFile(dir=directory) as plain:
         try:
             with input_stream(str(path), compression="zstd") as packed:
@@ -355,25 +355,25 @@ def _open_lines(path: Path, directory: Path) -> Generator[BinaryIO]:
 
 @dataclass(slots=True)
 class _Run:
-    """One reading of one file, and what of it is not kept yet."""
+    """One reading of one file, with the messages not stored yet."""
 
     path: Path
     fd: int
-    seen: tuple[int, int, int, int]  # Device, inode, size and time that the file had before
+    seen: tuple[int, int, int, int]  # Device, inode, size and mtime before the reading
     turns: TurnsFile
     settings: TranscriptSettings
     report: IngestReport
     context: FileContext = field(default_factory=FileContext)
-    end: int = 0  # Up to where the file was read
-    size_bytes: int = 0  # Line bytes that the messages came from
+    end: int = 0  # Byte offset read so far
+    size_bytes: int = 0  # Line bytes of the messages
     # In the order of the file
     messages: list[Message] = field(default_factory=list[Message])
-    touched: set[int] = field(default_factory=set[int])  # Turns that got a part of them
+    touched: set[int] = field(default_factory=set[int])  # Turns that got a part from them
 
     def take(self, line: Line) -> bool:
-        """Read a line; False for a last one that is not whole yet."""
+        """Read a line; return False for an incomplete last one."""
         value = parse_object(line.data) if line.data else None
-        # The beginning of an object is never one: what parses without a line end is whole.
+        # No prefix of an object parses: a line that parses without a line end is complete.
         if not line.is_ended and value is None:
             return False
         self.end = line.end
@@ -387,7 +387,7 @@ class _Run:
         return True
 
     def sort(self, readings: Iterable[Reading]) -> None:
-        """Count what is no turn, and put aside what is."""
+        """Count skipped lines, and collect messages."""
         for reading in readings:
             if isinstance(reading, Skip):
                 self.report.skipped[reading] += 1
@@ -397,7 +397,7 @@ class _Run:
                 self.messages.append(reading)
 
     def keep(self, *, is_partial: bool = False) -> None:
-        """Keep the messages and the new offset in one transaction."""
+        """Store the messages and the new offset in one transaction."""
         with transaction(self.turns.db):
             for message in self.messages:
                 if message.parts:
@@ -423,7 +423,7 @@ class _Run:
         if folder and (message.folder or message.project == self.context.project):
             named = wing_in_settings(folder, self.settings.wings)
             project = named or self.turns.wing_of(folder) or project
-        # What only its file tells of a line without either.
+        # Fall back to the file's name.
         session = message.session or self.path.stem
         message = message._replace(session=session, project=project)
         if not any([self._keep_part(message, part) for part in message.parts]):
@@ -431,7 +431,7 @@ class _Run:
             self.report.skipped[Skip.ORPHAN if is_orphan else Skip.NO_CONTENT] += 1
 
     def _find_call(self, message: Message, result: Part) -> tuple[int, str] | None:
-        """Return the turn and the tool of the call that a result is of, None where it is gone."""
+        """Return the turn and the tool of a result's call, or None if it is not stored."""
         key = f"{message.agent}:{result.key.replace('result:', 'call:', 1)}"
         found = self.turns.one("SELECT number, label FROM parts WHERE key = ?", key)
         if found is None:
@@ -442,7 +442,7 @@ class _Run:
         return number, label
 
     def _keep_part(self, message: Message, part: Part) -> bool:
-        """Keep a part in its turn; False where nothing of it is kept."""
+        """Store a part in its turn; return False if nothing of it is stored."""
         number: int | None = None
         if part.kind == "result":
             call = self._find_call(message, part)
@@ -474,10 +474,10 @@ class _Run:
         return True
 
 
-# All transcripts at a path, as a night keeps them.
+# All transcripts at a path, for a night.
 
 TASK = "transcripts"
-READERS = 2  # raised where readers or projects find otherwise: then all are read again
+READERS = 2  # raise it when readers or projects change their results: all files are read again
 _UNMARKED = """
 SELECT number FROM turns WHERE NOT is_sensitive AND number > ? ORDER BY number LIMIT 1000
 """
@@ -495,9 +495,9 @@ def ingest_transcripts(
     settings: TranscriptSettings | None = None,
     progress: Progress = SILENT,
 ) -> IngestReport:
-    """Keep what is new in every transcript at a path; one that cannot be read is a reported fault.
+    """Store new turns of every transcript at a path; an unreadable one is a reported fault.
 
-    Files that are gone keep their turns. After a change of the settings every file is read again.
+    Deleted files keep their turns. After a change of the settings every file is read again.
     """
     settings = settings or TranscriptSettings()
     report = IngestReport()
@@ -511,7 +511,7 @@ def ingest_transcripts(
                     turns.db.execute("DELETE FROM files")
                 turns.keep_fact("settings", wanted)
         try:
-            # A fork repeats lines of the session that it comes from, which is to be read before.
+            # A fork repeats lines of its parent session, which must be read first.
             paths = sorted(find_transcripts(root), key=_begun)
         except OSError as error:
             report.fail(_unreadable(root, "read", error))
@@ -524,7 +524,7 @@ def ingest_transcripts(
             except SourceError as error:
                 report.fail(str(error))
             progress.update(TASK, done, len(paths))
-        # Agents delete their files, and every session is one.
+        # Agents delete their files, and every session is a file.
         known_paths = turns.db.execute("SELECT path FROM files").fetchall()
         if gone := [row for row in known_paths if _is_gone(row[0])]:
             with transaction(turns.db):
@@ -533,8 +533,8 @@ def ingest_transcripts(
 
 
 def _begun(path: Path) -> tuple[float, str]:
-    """Return what orders transcripts by when they were begun, as far as a file says so."""
-    if path.name.startswith("rollout-"):  # Codex names a file by that time
+    """Return a sort key by the start of a session, as far as the file shows it."""
+    if path.name.startswith("rollout-"):  # Codex puts the start into the name
         return 0.0, path.name
     with suppress(OSError):
         return path.stat().st_mtime, path.name
@@ -542,7 +542,7 @@ def _begun(path: Path) -> tuple[float, str]:
 
 
 def _is_gone(path: str) -> bool:
-    """Say whether a file is no more; one that cannot be looked at may come back."""
+    """Return whether a file was deleted; one that cannot be accessed may come back."""
     try:
         Path(path).stat()
     except OSError as error:
@@ -550,10 +550,10 @@ def _is_gone(path: str) -> bool:
     return False
 
 
-# Sessions that say something noctuary does not understand.
+# Sessions in a format that noctuary does not understand.
 
-_MIN_UNKNOWN = 3  # lines of unknown types before a file is strange
-_MAX_SHARE = 0.1  # of all lines: more, and what people said may stand in them
+_MIN_UNKNOWN = 3  # lines of unknown types before a file counts as strange
+_MAX_SHARE = 0.1  # of all lines: more, and they may hold messages
 _AGENT_NAMES = {
     "claude": "Claude Code", "codex": "Codex", "gemini": "Gemini CLI", "qwen": "Qwen Code",
     "opencode": "OpenCode", "pi": "pi",
@@ -586,15 +586,15 @@ def find_unread_sessions(turns_path: Path) -> list[str]:
         said = " and ".join(f"{plural(n, 'session')} {what}" for n, what in counts if n)
         if said and name:
             who = f"{name} {version}".strip()
-            found.append(f"{who}: {said}; this version writes something noctuary does not read")
+            found.append(f"{who}: {said}; this version writes lines that noctuary cannot read")
         elif said:
             files = plural(strange[name, version], "file")
-            found.append(f"{files} with lines of no agent that noctuary knows")
+            found.append(f"{files} with lines of an unknown agent")
     return found
 
 
 def forget_sensitive(turns_path: Path) -> int:
-    """Take out texts that this version's scan objects to, once per change; count turns."""
+    """Delete turns in which this version's scan finds secrets, once per change; count them."""
     if not turns_path.is_file():
         return 0
     rules, marked, last = hash_text(*read_rules()), 0, -(2**63)
@@ -613,7 +613,7 @@ def forget_sensitive(turns_path: Path) -> int:
 
 
 def forget_turns(turns_path: Path, ids: Collection[str]) -> int:
-    """Forget the texts of turns, named by either id; the turns stay: none is read again."""
+    """Delete the texts of turns, named by either id; the marked turns are not read again."""
     if not turns_path.is_file():
         return 0
     asked = json.dumps(sorted(ids))
@@ -622,7 +622,7 @@ def forget_turns(turns_path: Path, ids: Collection[str]) -> int:
             found = turns.db.execute(_NAMED, (asked, asked)).fetchall()
             for (number,) in found:
                 turns.mark_sensitive(number)
-        # SQLite overwrites what it deletes, but not where a row lay before its page was balanced.
+        # SQLite overwrites deleted rows, but not their earlier places in a rebalanced page.
         turns.db.execute("VACUUM")
         turns.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     return len(found)
@@ -632,7 +632,7 @@ def _unreadable(path: Path, what: str, error: Exception) -> str:
     return f"{path} cannot be {what}: {getattr(error, 'strerror', None) or type(error).__name__}"
 
 
-# Of one capture, waiting for other writers included. What is left is read next time.
+# Time limit of a capture, waiting for other writers included. The rest is read next time.
 CAPTURE_DEADLINE_S = 20.0
 _WAIT_SHARE = 0.25  # share of it that one wait for another writer may take
 
@@ -644,9 +644,9 @@ def capture_session(
     *,
     deadline_s: float = CAPTURE_DEADLINE_S,
 ) -> IngestReport:
-    """Read what is new in the transcript of a session that stopped, in time; never raises."""
+    """Store new turns of a stopped session within a deadline; never raises."""
     wait_s = max(0.0, deadline_s) * _WAIT_SHARE
-    # Opening may wait once and keeping the last batch once more.
+    # Opening may wait once and storing the last batch once more.
     until_s = time.monotonic() + max(0.0, deadline_s) - wait_s
     report, path = IngestReport(), Path(transcript_path)
     try:
@@ -656,6 +656,6 @@ def capture_session(
         report.fail(f"{turns_path} cannot be written: {name_fault(error)[1]}")
     except NoctuaryError as error:
         report.fail(str(error))
-    except Exception as error:  # a hook must never see one
+    except Exception as error:  # a hook must never raise
         report.fail(_unreadable(path, "captured", error))
     return report

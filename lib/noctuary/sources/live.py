@@ -1,4 +1,4 @@
-"""Read from a store what changed since its snapshot: rows added, changed and removed."""
+"""Poll a store for changes since its snapshot: rows added, changed and removed."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class Limits(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Result of a poll: rows that are new or may have changed, and what was skipped."""
+    """Result of a poll: rows that are new or may have changed, and a note on skipped ones."""
 
     rows: Mapping[Any, Mapping[str, object]]  # Columns by id, of rows without a mark
     withheld: tuple[Any, ...] = ()  # Ids of marked rows, whose text stayed in the store
     ids: frozenset[str] | None = None  # All ids, as text; None if no row is known to be gone
-    missed: str = ""  # What was not read, as a sentence, or ""
+    missed: str = ""  # A sentence about unread rows, or ""
 
 
 MAX_LOOK_BYTES = 2_097_152  # of all rows read by a poll: judging them takes some 100 MB at most
@@ -323,7 +323,7 @@ class _Snapshot(Protocol):
 def judge(
     found: Found, snapshot: _Snapshot, injections: Path, until_s: float, prefix: str = ""
 ) -> LiveState:
-    """Split what was found into rows to add and snapshot memories to hide.
+    """Split polled rows into rows to add and snapshot memories to hide.
 
     A row that the export would reject is not searched, but hides the snapshot's memory of its id.
     After `until_s` (`time.perf_counter`) no further row is tokenised. `prefix` is that of this
@@ -358,7 +358,7 @@ _LATE = "the time was over before all new and changed rows were read"
 def _accept_rows(
     found: Found, snapshot: _Snapshot, injections: Path, prefix: str, until_s: float
 ) -> tuple[list[MemoryRecord], str]:
-    """Return the rows that an export would accept, newest first, and what was not read."""
+    """Return the rows that an export would accept, newest first, and a note on unread ones."""
     if not found.rows:
         return [], ""
     # The rules of the export are imported with the first row.

@@ -29,7 +29,7 @@ _FLAG_IN_TEXT = re.compile(
 
 
 def is_too_long(row: RawRow, max_bytes: int) -> bool:
-    """Tell whether a row's content is longer than `max_bytes` characters, so never exported."""
+    """Return whether a row's content is longer than `max_bytes` characters, so never exported."""
     content = row.fields.get("content")
     return isinstance(content, str) and len(content) > max_bytes
 
@@ -50,7 +50,7 @@ def find_sensitivity(row: RawRow, max_bytes: int | None = None) -> str | None:
     return find_text_sensitivity(row.unread_text)
 
 
-# Is a raw row a memory, and what are its fields. The rules, in the order they are applied:
+# Is a raw row a memory, and which fields does it have? The rules, in the order they are applied:
 #
 #     content       text, not blank, within the size limit, no NUL, no lone surrogate; kept verbatim
 #     other texts   null means empty, a list of texts is joined, everything else is `bad_field`

@@ -92,7 +92,7 @@ def _open_several(file: Path, settings: SourceSettings | None) -> Source:
                 stores[name] = opened.enter_context(open_source(source, settings))
             except (NoctuaryError, OSError) as error:
                 if isinstance(error, SourceMissingError) and "/" in name:
-                    continue  # one of the folders that a * stands for
+                    continue  # one of the folders that match a *
                 raise SourceError(
                     f"the source {name!r} of {file.absolute()} cannot be read: {error} Nothing was "
                     f"published, and the last snapshot keeps serving. Repair it, or take its line "
@@ -102,7 +102,7 @@ def _open_several(file: Path, settings: SourceSettings | None) -> Source:
 
 
 def is_several(source: SourceName) -> bool:
-    """Tell whether a source is a configuration file, which lists several stores."""
+    """Return whether a source is a configuration file, which lists several stores."""
     return isinstance(source, Path) and source.suffix == Path(CONFIG_FILE_NAME).suffix
 
 
@@ -112,7 +112,7 @@ def stores_in(folder: Path) -> list[Path]:
 
 
 def holds_notes(path: Path) -> bool:
-    """Tell whether a path is a Markdown note, or a folder with notes and no other store."""
+    """Return whether a path is a Markdown note, or a folder with notes and no other store."""
     if path.is_dir():
         return not stores_in(path) and any(True for _ in find_notes(path))
     return path.suffix == SUFFIX and path.is_file()
@@ -159,7 +159,7 @@ def find_file(path: Path) -> Path:
 # The change marker of a source: a digest that differs once there may be something new to read. It
 # may change without a new memory (the night then publishes nothing) but must not miss a commit.
 
-MARKER_CHARS = 32  # of a SHA-256: 128 bits tell any two states of one store apart
+MARKER_CHARS = 32  # of a SHA-256: 128 bits distinguish any two states of one store
 _HEADER_BYTES = 100  # of a SQLite file: change counter, size in pages, schema cookie
 _WAL_HEADER_BYTES = 32  # holds the salts, which change when a log is restarted
 

@@ -1,7 +1,7 @@
-"""Conversations of OpenCode to what they add to turns.
+"""Read conversations of OpenCode.
 
-Since 1.2 they are rows of a SQLite database, before that small JSON files below `storage`; the
-objects in both are the same. docs/transcripts.md says which versions were run.
+Since 1.2 they are rows of a SQLite database, before that small JSON files below `storage`, with the
+same objects. docs/transcripts.md lists the tested versions.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from noctuary.sources.transcripts import (
 
 OPENCODE = "opencode"
 DATABASE_SUFFIX = ".db"
-DATABASES = "opencode*.db"  # one for each channel that it was installed from
+DATABASES = "opencode*.db"  # one for each installation channel
 STORAGE = "storage"
-COPIES = frozenset({"bin", "log", "repos", "snapshot", "tool-output", "worktree"})  # of projects
+COPIES = frozenset({"bin", "log", "repos", "snapshot", "tool-output", "worktree"})  # skipped
 _SESSIONS = re.compile(r"ses_\w+\.json")
-_KEY = "opencode.message"  # of the lines that the readers here make
+_KEY = "opencode.message"  # marks the lines made by this module
 _TABLES = {
     "session": {"id", "parent_id", "directory", "time_created", "time_updated"},
     "message": {"id", "session_id", "time_created", "data"},
     "part": {"id", "message_id", "session_id", "data"},
 }
 _LOOK_WAIT_S = 1.0  # for a writer that locks the whole file; OpenCode's never does
-_SLACK_MS = 86_400_000  # a clock may be set back; what was read already adds nothing
+_SLACK_MS = 86_400_000  # for clocks set back; repeated messages add nothing
 _SESSION = ("id", "parentID", "directory", "version")
 _CHANGED = """
 SELECT id, parent_id, directory, {version}, {revert}, time_updated FROM session
@@ -66,14 +66,14 @@ WHERE m.session_id = ? ORDER BY m.time_created, m.id, p.id
 
 
 def is_session(path: Path) -> bool:
-    """Say whether a path is that of a session's file below `storage`."""
-    # OpenCode 0.x kept them below `info`, with other objects.
+    """Return whether a path is a session file below `storage`."""
+    # OpenCode 0.x kept other objects below `info`.
     is_placed = path.parts[-4:-2] == (STORAGE, "session") and path.parent.name != "info"
     return is_placed and _SESSIONS.fullmatch(path.name) is not None
 
 
 def holds_conversations(path: Path) -> bool:
-    """Say whether a SQLite file has OpenCode's tables; sqlite3.Error where it cannot be read."""
+    """Return whether a SQLite file has OpenCode's tables; raises sqlite3.Error if unreadable."""
     with closing(open_foreign(path, _LOOK_WAIT_S)[0]) as db:
         return not _missing(db)
 
@@ -94,7 +94,7 @@ def read_database(path: Path, context: FileContext) -> Iterator[Line]:
             db.execute("BEGIN")
             if missing := _missing(db):
                 raise SourceFormatError(
-                    f"{path} is no database of OpenCode that is read here: expected the tables "
+                    f"{path} is no supported OpenCode database: expected the tables "
                     f"session, message and part of OpenCode 1.2 to 1.18; "
                     f"{', '.join(missing)} is missing or has other columns. Its conversations "
                     f"were not read."
@@ -123,7 +123,7 @@ def _read_sessions(db: sqlite3.Connection, context: FileContext) -> Iterator[Lin
 
 
 def read_session(path: Path) -> Iterator[Line]:
-    """Yield the messages of a session's file below `storage`."""
+    """Yield the messages of a session file below `storage`."""
     session, storage = parse_object(_small(path)) or {}, path.parents[2]
     for file in sorted(
         (storage / "message" / (as_name(session.get("id")) or path.stem)).glob("msg_*.json")
@@ -138,7 +138,7 @@ def _small(path: Path) -> str:
 
 
 def _line(session: Mapping[str, object], native: object, data: object, parts: object) -> Line:
-    """Return a message as a line: its texts are parsed one by one, as they were written."""
+    """Return a message as a line, with its JSON texts unparsed."""
     known = {name: session.get(name) for name in (*_SESSION, "revert")}
     value = {_KEY: native, "session": known, "message": data, "parts": parts}
     line = json.dumps(value, default=lambda _: None).encode()
@@ -146,12 +146,12 @@ def _line(session: Mapping[str, object], native: object, data: object, parts: ob
 
 
 def is_opencode(line: Mapping[str, object]) -> bool:
-    """Say whether a line is one that the readers here made."""
+    """Return whether a line was made by this module."""
     return _KEY in line
 
 
 def read_opencode(line: Mapping[str, object], context: FileContext) -> list[Reading]:
-    """Return what a message adds to turns, or why nothing."""
+    """Return the readings of a message."""
     session, row = as_object(line.get("session")), as_name(line.get(_KEY))
     message = _parsed(line.get("message"))
     role = message.get("role")
@@ -165,7 +165,7 @@ def read_opencode(line: Mapping[str, object], context: FileContext) -> list[Read
     context.session = "/".join(filter(None, (parent, as_name(session.get("id")))))
     at = as_object(message.get("time")).get("created")
     at_us = from_millis(at)
-    # A fork copies its messages under new ids, with their times.
+    # A fork copies its messages under new ids, but keeps their times.
     native = row if parent or at_us is None else f"{role}:{at}:{folder}"
     undone = as_name(as_object(session.get("revert")).get("messageID"))
     if undone and row >= undone:
@@ -195,9 +195,9 @@ def _parsed(data: object) -> dict[str, object]:
 
 
 def _read_part(part: Mapping[str, object], native: str, index: int) -> tuple[list[Part], str]:
-    """Return what was said, or a tool call, and what the user said to it."""
+    """Return the parts of a message's text or tool call, and the user's answer to the call."""
     match part:
-        # Files that the user named, and what OpenCode says in their place.
+        # Contents of files that the user named, and other text inserted by OpenCode.
         case {"type": "text", "synthetic": True} | {"type": "text", "ignored": True}:
             return [], ""
         case {"type": "text", "text": str(text)}:
@@ -213,7 +213,7 @@ _FEEDBACK = re.compile(r"with the following feedback:\s*(.*)\Z", re.DOTALL)
 
 
 def _read_tool(part: Mapping[str, object], key: str) -> tuple[list[Part], str]:
-    """Return a call and its result, and what the user said to it."""
+    """Return a call with its result, and the user's answer or feedback to it."""
     state = as_object(part.get("state"))
     name, error = as_name(part.get("tool")), state.get("error")
     call = call_part(key, name, state.get("input"))
@@ -227,7 +227,7 @@ def _read_tool(part: Mapping[str, object], key: str) -> tuple[list[Part], str]:
     answers = as_list(as_object(state.get("metadata")).get("answers"))
     if name == "question" and answers:
         questions = map(as_object, as_list(as_object(state.get("input")).get("questions")))
-        # What the user chose, and what they typed.
+        # Chosen options and typed answers.
         chosen = (
             ", ".join(x for x in as_list(a) if isinstance(x, str) and x.strip()) for a in answers
         )

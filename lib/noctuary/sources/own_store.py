@@ -306,7 +306,7 @@ class _Job:
 
 
 _jobs: list[_Job] = []
-# Load now what hashing and stemming load: a fork during an import would block the child for good.
+# Load modules for hashing and stemming now: a fork during an import would block the child for good.
 hash_text()
 tokenize("loaded загружено")
 _lock = threading.Lock()  # of the jobs; held while a connection is open, so no fork copies one

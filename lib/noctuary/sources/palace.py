@@ -55,7 +55,7 @@ _VALUES = ("string_value", "int_value", "float_value", "bool_value")
 
 
 def is_palace(file: Path, tables: frozenset[str]) -> bool:
-    """Tell whether a SQLite file is Chroma's, by its tables, or by name if it is unreadable."""
+    """Return whether a SQLite file is Chroma's, by its tables, or by name if it is unreadable."""
     if not tables:
         return file.name == CHROMA_FILE
     return {"collections", "embedding_metadata"} <= tables and "memories" not in tables
@@ -326,7 +326,7 @@ _OF_BODY = ("body", "unknown", None)  # before 3.10 the source of a day was not 
 
 
 def _is_later(stamp: str, other: str | None) -> bool:
-    """Tell whether a day is later than another by more than time zones can explain."""
+    """Return whether a day is later than another by more than time zones can explain."""
     if other is None:
         return False
     return datetime.fromisoformat(stamp[:10]) > datetime.fromisoformat(other[:10]) + timedelta(1)

@@ -1,4 +1,4 @@
-"""Sessions of pi (@mariozechner/pi-coding-agent) to what they add to turns.
+"""Read sessions of pi (@mariozechner/pi-coding-agent).
 
 The format is published: docs/session-format.md of the package.
 """
@@ -34,7 +34,7 @@ _BOOKKEEPING = frozenset(
 
 
 def is_pi(line: Mapping[str, object]) -> bool:
-    """Say whether a line is one of a session of pi."""
+    """Return whether a line is from a session of pi."""
     match line.get("type"):
         case "session":
             return isinstance(line.get("cwd"), str)
@@ -45,7 +45,7 @@ def is_pi(line: Mapping[str, object]) -> bool:
 
 
 def read_pi(line: Mapping[str, object], context: FileContext) -> list[Reading]:
-    """Return what a line adds to turns, or why nothing."""
+    """Return the readings of a line."""
     context.agent = PI
     kind, message, found = as_name(line.get("type")), as_object(line.get("message")), []
     native = _hash_message(line, message) if kind == "message" else as_name(line.get("id"))
@@ -60,14 +60,14 @@ def read_pi(line: Mapping[str, object], context: FileContext) -> list[Reading]:
             return [*found, Skip.OTHER_TYPE]
         case "compaction" | "branch_summary":
             return [*found, Skip.COMPACT_SUMMARY]
-        case "custom_message":  # an extension's
+        case "custom_message":  # from an extension
             return [*found, Skip.META]
         case _:
             return [*found, Skip.OTHER_TYPE if kind in _BOOKKEEPING else Skip.UNKNOWN_TYPE]
 
 
 def _hash_message(line: Mapping[str, object], message: Mapping[str, object]) -> str:
-    """Return an id that a fork, and the migration of an old file, keeps: pi's own is short."""
+    """Return an id that survives a fork and the migration of an old file: pi's own is short."""
     at = message.get("timestamp") or line.get("timestamp")
     calls = [as_object(one).get("id") for one in as_list(message.get("content"))]
     said = json.dumps([str(at), message.get("role"), as_texts(message.get("content")), calls])
@@ -114,7 +114,7 @@ def _answer_parts(content: object, native: str) -> Iterator[Part]:
                 pass
 
 
-# Files that the user gave and skills that they called stand before what they typed.
+# Attached files and invoked skills come before the typed text.
 _GIVEN = re.compile(r"\A\s*<(file|skill) name=\"[^\"\n]*\"[^>\n]*>")
 
 

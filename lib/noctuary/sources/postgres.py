@@ -261,7 +261,7 @@ _KNOWN_COLUMNS = {*REQUIRED_COLUMNS, "user_id", "deleted_at", *FLAG_FIELDS, *VAU
 
 
 class Reader(NamedTuple):
-    """What the connected role may read of a database, and whose rows."""
+    """The readable parts of a database for the connected role, and whose rows."""
 
     version: str  # The last migration applied, "001" and later
     columns: Mapping[str, str]  # Of `memories`: name to type, as printed by `format_type`
@@ -340,7 +340,7 @@ def _read_columns(pinned: Pinned) -> dict[str, str]:
 
 
 def _has_several_users(pinned: Pinned, reader: Reader) -> bool:
-    """Tell whether several people use the store: a row has a user's name, or one is shared."""
+    """Return whether several people use the store: a row has a user's name, or one is shared."""
     if "user_id" not in reader.columns:
         return False
     # An unreadable table of shares may have rows.

@@ -1,6 +1,6 @@
-"""Which project a folder belongs to: the wing of its turns and of a hook's recall.
+"""Find the project of a folder: the wing of its turns and of a hook's recall.
 
-A project is its git remote, else its path; its wing is a short name, given once and kept.
+A project is its git remote, else its path; its wing is a short name, assigned once and kept.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _WORKTREES = (".claude", "worktrees")
 
 
 def project_of(folder: str, wings: Sequence[str] = ()) -> str:
-    """Return the name of the project at a path, "" where there is none.
+    """Return the name of the project at a path, or "".
 
-    It is the wing of its turns and of a hook's recall: what `wings` (FOLDER=WING) says of the
-    nearest folder, else the name of the git repository, else the last folder's. The path need not
-    exist; a worktree belongs to its repository.
+    It is the wing of its turns and of a hook's recall: the wing that `wings` (FOLDER=WING) has for
+    the nearest folder, else the name of the git repository, else the last folder's. The path need
+    not exist; a worktree belongs to its repository.
     """
     if named := wing_in_settings(folder, wings):
         return named
@@ -35,7 +35,7 @@ def project_of(folder: str, wings: Sequence[str] = ()) -> str:
 
 
 def wing_in_settings(folder: str, wings: Sequence[str]) -> str:
-    """Return the wing that the nearest of some settings (FOLDER=WING) gives a folder, or ""."""
+    """Return the wing of the nearest folder among settings (FOLDER=WING), or ""."""
     named = ((_expanded(place), wing.strip()) for place, _, wing in map(_CUT, wings))
     return max(
         (pair for pair in named if f"{folder}/".startswith(f"{pair[0]}/")), default=("", "")
@@ -64,35 +64,35 @@ def _printable(name: str) -> str:
     return " ".join(shown.split())[:MAX_PROJECT_CHARS].strip()
 
 
-# The wing of a project. Two folders of one name may be two projects, and one project may have two
-# folders: what tells them apart is the remote. The first project of a name gets the name, the next
-# one its owner's before it, or its parent folder's; and each keeps what it got, whatever comes
-# later. That is remembered beside the turns, which are what has the wings.
+# Wings of projects. Two folders of one name may be two projects, and one project may have two
+# folders: the remote decides. The first project of a name gets the name, the next one is prefixed
+# with its owner or parent folder; each keeps its wing from then on. The assignments are stored in
+# the file of turns, next to the turns that have the wings.
 
 _SCP = re.compile(r"(?:[^@/:\s]+@)?(\[[^\]]+\]|[^/:\s]{2,}):(?!//)(.*)", re.DOTALL)
 _URL = re.compile(
     r"([a-z][a-z0-9+.-]*)://(?:[^@/]*@)?(\[[^\]]+\]|[^/:]*)(?::\d*)?(/.*|)", re.I | re.S
 )
-_HOSTS = {"ssh.github.com": "github.com", "altssh.gitlab.com": "gitlab.com"}  # by another port
-_ANY_CASE = frozenset({"github.com", "gitlab.com", "bitbucket.org"})  # paths of any case are one
+_HOSTS = {"ssh.github.com": "github.com", "altssh.gitlab.com": "gitlab.com"}  # SSH over port 443
+_ANY_CASE = frozenset({"github.com", "gitlab.com", "bitbucket.org"})  # paths are case-insensitive
 
 
 class Project(NamedTuple):
-    """What tells a project from another one, and the names that its wing may have, best first."""
+    """A project's identity, and the possible names of its wing, best first."""
 
     identity: str  # "github.com/ada/tidemill", or a path
     path: str  # of the folder, or of its repository
-    tree: str  # the same, or of the repository's worktree
+    tree: str  # the same, or the root of the worktree
     names: tuple[str, ...]
 
 
 def find_project(folder: str) -> Project:
-    """Return the project of a folder; its path alone where no git remote is named."""
+    """Return the project of a folder; without a git remote it is identified by path."""
     found = _repository_of(folder)
     path = found.root or _project_path(folder)
     short, remote = _name_of(path), _remote_of(found.config, found.root) if found.root else ""
     above = [p for p in re.split(r"[\\/]+", remote or path)[:-1] if p]
-    # Its owner, then all of its place.
+    # Prefixed with the owner, then with the whole path.
     nearer = (_printable(f"{'/'.join(above[-n:])}/{short}") for n in range(1, len(above) + 1))
     digest = zlib.crc32((remote or path).encode("utf-8", "replace"))
     unlike = f"{short[: MAX_PROJECT_CHARS - 9]} {digest:08x}"
@@ -100,9 +100,9 @@ def find_project(folder: str) -> Project:
 
 
 def choose_wing(folder: str, known: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """Return the wing of a folder's project, and what is to be remembered of it.
+    """Return the wing of a folder's project, and the assignments to store.
 
-    `known` is what was remembered: wings by identity, and by the paths of projects.
+    `known` holds the stored assignments: wings by identity, and by the paths of projects.
     """
     project = find_project(folder)
     if not project.names[0]:
@@ -116,7 +116,7 @@ def choose_wing(folder: str, known: Mapping[str, str]) -> tuple[str, dict[str, s
 
 
 def _former_wing(project: Project, known: Mapping[str, str]) -> str | None:
-    """Return the wing of a repository that got a remote since, or of a folder that is gone."""
+    """Return the stored wing of a repository that got a remote since, or of a deleted folder."""
     own = known.get(project.path)
     if project.identity != project.path:
         # Another remote at the same path is another project.
@@ -129,7 +129,7 @@ def _former_wing(project: Project, known: Mapping[str, str]) -> str | None:
 
 
 def _has_remote(known: Mapping[str, str], path: str) -> bool:
-    """Say whether a path is remembered as the repository of a remote."""
+    """Return whether a path is stored as the repository of a remote."""
     return path in known and any(
         wing == known[path] and not _is_path(key) for key, wing in known.items()
     )
@@ -140,7 +140,7 @@ def _is_path(identity: str) -> bool:
 
 
 def _project_path(folder: str) -> str:
-    """Return a folder's path without what a worktree of an agent adds to it."""
+    """Return a folder's path without an agent's worktree suffix."""
     head, found, _ = unicodedata.normalize("NFC", folder).partition(
         "/" + "/".join(_WORKTREES) + "/"
     )
@@ -148,7 +148,7 @@ def _project_path(folder: str) -> str:
 
 
 def _remote_of(config: str, root: str) -> str:
-    """Return the normalised URL of a repository's remote: origin, else the first; "" for none."""
+    """Return the normalised URL of a repository's remote: origin, else the first; or ""."""
     remotes: dict[str, str] = {}
     for section, key, value in _read_config(config):
         name = re.fullmatch(r'remote\s*"(.*)"', section, re.I)
@@ -159,7 +159,7 @@ def _remote_of(config: str, root: str) -> str:
 
 
 def normalize_remote(url: str, root: str = "") -> str:
-    """Return what all spellings of a repository's URL share: "github.com/ada/tidemill"."""
+    """Normalise a repository's URL so that all spellings agree: "github.com/ada/tidemill"."""
     url = url.strip()
     match = _URL.fullmatch(url)
     is_file = match is not None and match[1].casefold() == "file"
@@ -179,7 +179,7 @@ _MAX_CONFIG_BYTES = 1_000_000
 
 
 def _read_config(path: str) -> Iterator[tuple[str, str, str]]:
-    """Yield section, key and value of every line of a git configuration; none where unreadable."""
+    """Yield section, key and value of each setting in a git config; nothing if unreadable."""
     section = text = ""
     with suppress(OSError, ValueError):
         if path and stat.S_ISREG(Path(path).stat().st_mode):
@@ -195,17 +195,17 @@ def _read_config(path: str) -> Iterator[tuple[str, str, str]]:
             yield section, key.strip().casefold(), value.strip().strip('"')
 
 
-PROJECT = "project:"  # begins facts of the file of turns: identity or path of a project -> wing
+PROJECT = "project:"  # prefix of facts in turns.sqlite: identity or path of a project -> wing
 
 
 def known_projects(db: sqlite3.Connection) -> dict[str, str]:
-    """Return the wings of known projects, by identity and path."""
+    """Return the stored wings of projects, by identity and path."""
     sql = "SELECT substr(name, ?), value FROM facts WHERE name >= ? AND name < ?"
     return dict(db.execute(sql, (len(PROJECT) + 1, PROJECT, f"{PROJECT[:-1]};")))
 
 
 def wing_of(folder: str, turns: Path, wait_s: float) -> str:
-    """Return the wing of a folder as a file of turns has it, or would; nothing is remembered."""
+    """Return the stored or future wing of a folder; stores nothing."""
     known: dict[str, str] = {}
     if turns.is_file():
         try:
@@ -218,29 +218,29 @@ def wing_of(folder: str, turns: Path, wait_s: float) -> str:
 
 
 _CUT = methodcaller("rpartition", "=")
-_GIT_LEVELS = 40  # folders above a session that are looked at
+_GIT_LEVELS = 40  # parent folders to search for a repository
 _GIT_LINK = re.compile(r"gitdir: ([^\n]+)")
 
 
 def _expanded(place: str) -> str:
-    with suppress(RuntimeError):  # nobody has that home
+    with suppress(RuntimeError):  # no such user
         return str(Path(place).expanduser())
     return place
 
 
 class _Repository(NamedTuple):
-    """A git repository, "" where there is none."""
+    """A git repository; empty strings if there is none."""
 
     root: str = ""
-    config: str = ""  # its file of settings
-    tree: str = ""  # where a worktree of it begins; else the root
+    config: str = ""  # path of its git config
+    tree: str = ""  # root of the worktree; else the repository's root
 
 
 def _repository_of(folder: str) -> _Repository:
-    """Return the git repository that a folder is in."""
+    """Return the git repository that contains a folder."""
     start, home = Path(folder), Path(_expanded("~"))
     for place in (start, *start.parents)[:_GIT_LEVELS] if start.is_absolute() else ():
-        # Many keep their settings in a repository that is their home: other folders are not of it.
+        # Dotfile repositories at the home folder do not contain the projects below it.
         if place == home != start:
             break
         git = place / ".git"
@@ -254,7 +254,7 @@ def _repository_of(folder: str) -> _Repository:
 
 
 def _linked_repository(git: Path) -> _Repository:
-    """Return the repository of a worktree or a submodule, by its file `.git`."""
+    """Return the repository of a worktree or a submodule, from its `.git` file."""
     with git.open("rb") as handle:
         found = _GIT_LINK.match(handle.read(4_096).decode("utf-8", "replace"))
     if found is None:

@@ -101,7 +101,7 @@ class SeveralSources(Source):
         """Return the file's path and the kind, location, rows and last id of each store."""
         known = {name: source.identity() for name, source in self._members.items()}
         facts: dict[str, Mapping[str, int | str]] = {
-            # Listed because live recall reads what is remembered there before the next night.
+            # Listed because live recall reads new memories there before the next night.
             name: {"kind": KIND, "location": str(path), "rows": 0}
             for name, path in self._stores.items()
             if isinstance(path, Path)

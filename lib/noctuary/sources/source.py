@@ -132,9 +132,9 @@ class RawRow:
     fields: Mapping[str, object]  # Column or key to value, untyped
     problem: QuarantineReason | None = None  # Why it could not be read as a row at all
     problem_detail: str = ""  # Sizes and types that go with the problem; no text of the row
-    unread_text: str = ""  # What was decoded of an unreadable row, for the secret scan alone
+    unread_text: str = ""  # Decoded parts of an unreadable row, for the secret scan alone
     withheld: str | None = None  # Why the store withheld its text: counted as sensitive, no fields
-    warnings: tuple[str, ...] = ()  # Names of what its reader could not use; counted if exported
+    warnings: tuple[str, ...] = ()  # Fields that its reader could not use; counted if exported
 
 
 UNREAD_DATE = str(QuarantineReason.BAD_DATE)

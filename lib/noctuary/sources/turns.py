@@ -28,7 +28,7 @@ from noctuary.sources.sqlite import PinnedFile
 
 KIND = "transcripts"
 CATEGORY = "turn"
-TOOL_IMPORTANCE = 0.2  # of a turn in which nobody says anything but to tools
+TOOL_IMPORTANCE = 0.2  # of a turn that consists of tool calls only
 
 _SHOWN = """
     FROM turns WHERE (is_sensitive OR EXISTS (SELECT 1 FROM parts WHERE number = turns.number))
@@ -52,7 +52,7 @@ class TranscriptSource(PinnedFile):
         *,
         id_kind: IdKind = "str",  # Which of its two ids a turn is named by
         include_sidechains: bool = False,
-        location: Path | None = None,  # What the turns were read from; None means the file itself
+        location: Path | None = None,  # Where the turns were read from; None means the file itself
     ) -> None:
         super().__init__(path)
         self._location = self._path if location is None else location.absolute()
@@ -60,7 +60,7 @@ class TranscriptSource(PinnedFile):
         self._sidechains = include_sidechains
 
     def identity(self) -> SourceIdentity:
-        """Return what the turns come from and which state of them is read."""
+        """Return the source of the turns and the state that is read."""
         marker = {
             "turns": self.count(),
             "parts": int(self._one("SELECT count(*) FROM parts")),
@@ -106,7 +106,7 @@ class TranscriptSource(PinnedFile):
 
 
 def holds_turns(path: Path) -> bool:
-    """Say whether there is a file of turns at a path that holds one."""
+    """Return whether there is a non-empty file of turns at a path."""
     if not path.is_file():
         return False
     with TranscriptSource(path, include_sidechains=True) as source:
@@ -147,11 +147,11 @@ def open_with_turns(source: SourceName, turns: Path, settings: Settings, last: P
 
 
 def hash_bytes(source: SourceName, last: Path, *beside: Path) -> str | None:
-    """Return the digest of every byte that an export reads; None where only reading tells.
+    """Return the digest of every byte that an export reads; None if it must be read to tell.
 
-    `beside` are the store's own SQLite files that have a say in it, such as the kept turns.
+    `beside` are other SQLite files of the store that affect the export, such as the kept turns.
     """
-    from noctuary.sources.exports import count_expired  # loads what no hook needs
+    from noctuary.sources.exports import count_expired  # not needed by hooks
 
     if isinstance(source, DatabaseName):
         return None
@@ -164,7 +164,7 @@ def hash_bytes(source: SourceName, last: Path, *beside: Path) -> str | None:
             for store in stores:
                 with suppress(SourceMissingError):  # the own one, or a folder without a note
                     own += find_files(path_of(store))
-        # A write that is not in the file yet is in a log beside it; any reader leaves an empty one.
+        # A write not yet in the file is in a log next to it; any reader leaves an empty one.
         ends = ("", "-wal", "-journal")
         files = [Path(f"{file}{end}") for file in (*own, *beside) for end in ends]
         held = [file for file in files if file.is_file() and file.stat().st_size]
@@ -174,12 +174,12 @@ def hash_bytes(source: SourceName, last: Path, *beside: Path) -> str | None:
 
 
 def _is_folder_of_turns(source: Path, last: Path) -> bool:
-    """Say whether a source is transcripts of an agent, or a folder that was at the last export."""
+    """Return whether a source is agent transcripts, now or at the last export."""
     if stores_in(source):
         return False
     if is_transcripts(source):
         return True
-    from noctuary.sources.export import read_report  # loads what no hook needs
+    from noctuary.sources.export import read_report  # not needed by hooks
 
     try:
         return source.is_dir() and read_report(last).identity.kind == KIND
@@ -203,7 +203,7 @@ class CombinedSource(Source):
         return self._own
 
     def identity(self) -> SourceIdentity:
-        """Return what the store is, with the state of what is joined among its marks."""
+        """Return the identity of the store, with the state of the joined source among its marks."""
         identity, joined = self._own.identity(), self._joined.identity()
         marks = {f"{joined.kind}_{name}": mark for name, mark in joined.marker.items()}
         return replace(identity, marker={**identity.marker, **marks})

@@ -1,1 +1,1 @@
-"""Text: tokens, stems, sentences, secrets, and what a terminal may be shown."""
+"""Text: tokens, stems, sentences, secrets, and safe output for a terminal."""

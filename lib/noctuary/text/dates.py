@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 _CARDINALS = "zero one two three four five six seven eight nine ten eleven twelve"
 _ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth"
-# Spelled numbers and ordinals, and what they count.
+# Spelled numbers and ordinals, and the nouns that they count.
 NUMBER_WORDS = {word: n for n, word in enumerate(_CARDINALS.split())} | {
     word: n for n, word in enumerate(_ORDINALS.split(), start=1)
 }
@@ -90,7 +90,7 @@ def _iso(year: str, number: str, day: str | None) -> str | None:
     return f"{int(year):04}-{int(number):02}-{int(day):02}"
 
 
-# What a question's dates span. People speak of a day for about two weeks after it, so that a window
+# The windows of a question's dates. People mention a day for about two weeks after it, so a window
 # begins early and ends late.
 
 
@@ -117,7 +117,7 @@ class Window(NamedTuple):
 
 
 def find_windows(question: str, years: Iterable[int]) -> list[Window]:
-    """Return what the dates of a question span: those of `find_dates`, else days of `years`.
+    """Return the windows of a question's dates: from `find_dates`, else days of `years`.
 
     A day spans from the day before to 14 days after, a month to 7 days after. A day without a year
     ("5 July") spans one window in each of `years`. A year alone counts if nothing else is found.
@@ -166,7 +166,7 @@ def _span(text: str, year: int, month: int = 0, day: int = 0) -> Iterator[Window
         return
 
 
-# Every repeat that could start anew at each word is bounded: reading stays linear in the text.
+# Every repeat that could restart at each word is bounded: reading stays linear in the text.
 # The name of the group is the kind; the first alternative that fits wins.
 _IDENTIFIER = r"""
     (?P<url>https?://[^\s<>"')\]]+)

@@ -1,4 +1,4 @@
-"""Which rows their owner or their store marked as sensitive, told without looking at a text."""
+"""Rows that their owner or their store marked as sensitive, detected without reading texts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ VAULT_FIELDS = ("vault_path", "encrypted_content")  # of redacted texts (claude-
 MARKS = frozenset((*FLAG_FIELDS, *VAULT_FIELDS))  # columns whose values never leave the store
 
 FALSE_WORDS = frozenset({"", "0", "0.0", "false", "no", "f", "n", "none", "null"})
-"""Texts that say plainly that a row is not sensitive, in lower case and without spaces around."""
+"""Values for a row that is not sensitive, in lower case and without spaces around."""
 
 
 def find_mark(fields: Mapping[str, object]) -> str | None:
-    """Return `FLAGGED` or `VAULTED` where a mark is set; no text is looked at."""
+    """Return `FLAGGED` or `VAULTED` if a mark is set; reads no text."""
     if any(is_flag_set(fields.get(name)) for name in FLAG_FIELDS):
         return FLAGGED
     if any(fields.get(name) for name in VAULT_FIELDS):
@@ -25,7 +25,7 @@ def find_mark(fields: Mapping[str, object]) -> str | None:
 
 
 def is_flag_set(value: object) -> bool:
-    """Tell whether a sensitivity mark is set; whatever is not plainly false counts as set."""
+    """Return whether a sensitivity mark is set; anything not plainly false counts as set."""
     if value is None:
         return False
     if isinstance(value, bytes):

@@ -1,4 +1,4 @@
-"""Words that tell one thing from another of its kind: north and south, staging and production."""
+"""Words that distinguish things of one kind: north and south, staging and production."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ def _things(word: str) -> str:
 
 
 def are_apart(one: str, other: str) -> bool:
-    """Say whether two texts, as `things_of`, name another thing of one kind each.
+    """Return whether two texts, as `things_of`, name different things of one kind.
 
-    Each must lack what the other names: "from north to south" and "to the south" may say the same.
+    Each must lack a thing of the other: "from north to south" and "to the south" may agree.
     """
     if one == other or not one or not other:
         return False

@@ -1,4 +1,4 @@
-"""Marks in a text: speakers, sentences, tags, what was replaced, and what a terminal would obey."""
+"""Marks in a text: speakers, sentences, tags, tombstones and escaped control characters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from noctuary.core.types import from_micros
 MAX_SPEAKER_CHARS = 40  # longest name: "Dr. Anna-Maria van der Berg (support)" fits
 
 ROLES = frozenset(("agent", "ai", "assistant", "human", "me", "system", "tool", "user"))
-"""Labels, folded, that are a role in a conversation and nobody's name."""
+"""Labels, folded, that are a role in a conversation and not a name."""
 
 # The full-width colon needs no space after it; the ASCII one does, or "12:30" would speak.
 _PREFIX = rf"\s{{0,8}}([^\s:：][^\n:：]{{0,{MAX_SPEAKER_CHARS - 1}}})(?::(?=\s)|：)"
@@ -26,7 +26,7 @@ def find_speaker(content: str) -> str | None:
 
 
 def split_speaker(content: str) -> tuple[str | None, str]:
-    """Return the name before a turn's first colon and what follows; None and all without one."""
+    """Split a turn at its first colon into name and text; without one, None and the whole."""
     match = re.match(_PREFIX, content)
     if match is None:
         return None, content
@@ -37,10 +37,10 @@ def split_speaker(content: str) -> tuple[str | None, str]:
 
 
 SENTENCE_END = r"(?<=[.!?…])\s+|(?<=[。！？])\s*|\n+"
-"""What stands between two sentences; an abbreviation's full stop cuts as well."""
+"""Separates two sentences; an abbreviation's full stop matches as well."""
 
 QUESTION_MARKS = "?？؟"
-CLOSING_CHARS = " \t\r\n\"'”’»)*_"  # what may stand behind a question mark
+CLOSING_CHARS = " \t\r\n\"'”’»)*_"  # allowed after a question mark
 
 
 def ends_as_question(text: str) -> bool:
@@ -50,7 +50,7 @@ def ends_as_question(text: str) -> bool:
 
 
 SCOPE_TAG_PREFIXES = ("wing:", "project:", "room:", "session:", "user:")
-"""Tags that say where a memory lives. They are filters; indexed, they would make every memory of a
+"""Tags for the place of a memory. They are filters; indexed, they would make every memory of a
 wing match a query that names the wing, and a user's name would be findable by other users."""
 
 
@@ -60,17 +60,17 @@ def content_tags(tags: str) -> list[str]:
     return [tag for tag in stripped if tag and not tag.casefold().startswith(SCOPE_TAG_PREFIXES)]
 
 
-MARK = "[SUPERSEDED]"  # begins a memory that its owner let another one stand for
+MARK = "[SUPERSEDED]"  # begins a memory that its owner replaced by another one
 TOMBSTONE_IMPORTANCE = 0.3  # of such a memory, at most: it may be found, but not first
 
 
 def is_tombstone(content: str) -> bool:
-    """Say whether a content begins with the mark, in whatever case, after spaces at most."""
+    """Return whether a content begins with the mark, in any case, after spaces at most."""
     return content.lstrip()[: len(MARK)].upper() == MARK
 
 
 def buried(content: str) -> str:
-    """Return the content with the mark before it; what has one already stays as it is."""
+    """Return the content with the mark before it; unchanged if it has one already."""
     return content if is_tombstone(content) else f"{MARK} {content}"
 
 
@@ -107,9 +107,9 @@ def utf16_units(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-# What a terminal obeys and nobody sees, shown as marks. A memory may come from anybody: its escape
-# sequences must not set a title or the clipboard, its bidirectional controls must not show words
-# in another order, and its tag characters must not tell an agent what no person can read. A mark
+# Invisible and control characters, shown as marks. Memories may be hostile: their escape
+# sequences must not set a title or the clipboard, bidirectional controls must not show words
+# in another order, and tag characters must not hide instructions to an agent. A mark
 # is the character as JSON writes it, `\u001b`: marked JSON still holds the same text.
 
 # C0 but newline and tab, DEL and C1; signs that set a direction, separate lines or show nothing;
@@ -125,8 +125,8 @@ _HIDDEN = (
 
 
 def visible(text: str) -> str:
-    """Return a text whose hidden characters are marks; newlines and tabs stay."""
-    # Most of what is printed: told in a tenth of the time.
+    """Return a text with its hidden characters as marks; newlines and tabs stay."""
+    # Fast path for most texts: a tenth of the time.
     if text.isascii() and text.replace("\n", "").isprintable():
         return text
     return re.sub(_HIDDEN, _mark, text)
@@ -138,7 +138,7 @@ def visible_line(text: str) -> str:
 
 
 def unmarked(text: str) -> str:
-    """Return a text with its marks read as the characters that they stand for."""
+    """Return a text with its marks decoded to characters."""
     if "\\u" not in text:
         return text
     read = re.sub(r"\\u([0-9a-f]{4})", lambda m: _hidden(chr(int(m[1], 16))) or m[0], text)
@@ -190,7 +190,7 @@ _WIDE = frozenset("WF")
 
 
 def clean(text: str) -> str:
-    """Return a text on one line, with single blanks; what nobody would see is a mark."""
+    """Return a text on one line, with single blanks and with hidden characters as marks."""
     return visible(" ".join(text.split()))
 
 
@@ -243,7 +243,7 @@ def memories(count: int) -> str:
 
 
 def spoken(relation: str) -> str:
-    """Return the name of a relation as people say it."""
+    """Return the name of a relation in plain words."""
     return relation.replace("_", " ")
 
 

@@ -1,4 +1,4 @@
-"""What a secret looks like: the tokens of services, numbers with a checksum, seed phrases."""
+"""Forms of secrets: tokens of services, numbers with a checksum, seed phrases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MIN_TOKEN_CHARS = 15  # shortest run of any token's format (a Slack token cut of
 
 @dataclass(frozen=True, eq=False)
 class SecretRule:
-    """One record of secret_formats.txt or secret_words.txt, which say what the fields are."""
+    """One record of secret_formats.txt or secret_words.txt; those files document the fields."""
 
     name: str
     hints: tuple[str, ...]  # lower-case literals, one of which a text holds where it matches
@@ -34,7 +34,7 @@ class SecretRule:
         return re.compile(self.source)
 
     def is_in(self, text: str) -> bool:
-        """Tell whether a text holds the format."""
+        """Return whether a text holds the format."""
         if not self.judge:
             return self.pattern.search(text) is not None
         judge = JUDGES[self.judge]
@@ -133,7 +133,7 @@ _SEED_NAMED = (
     "|semilla|frase|wiederherstellung|助记词|助記詞|сид|мнемо"
 )
 
-# Of ASCII text, the first of each four characters stands for less than 32.
+# Of ASCII text, the first of each four characters encodes less than 32.
 _BASE64 = (
     r"(?<![A-Za-z0-9+/_-])(?:[A-Za-f][A-Za-z0-9+/_-]{3}){4,}[A-Za-z0-9+/_-]{0,3}"
     r"(?![A-Za-z0-9+/_-])={0,2}"
@@ -154,15 +154,15 @@ def _has_luhn_digit(number: str) -> bool:
 
 
 def judge_card(number: str, before: str) -> bool:
-    """Tell whether digits are the number of a payment card: Luhn's check, and its groups."""
-    # Other registers number with fourteen digits and Luhn's check as well (French companies): those
-    # are a card's in its groups, or where a word says so.
+    """Return whether digits are the number of a payment card: Luhn's check, and its groups."""
+    # Other registers also use fourteen digits and Luhn's check (French companies): those count
+    # only in the groups of a card, or next to a word for one.
     is_told = len(number) > 14 or re.search(_CARD_WORD, before) is not None
     return is_told and _has_luhn_digit(number)
 
 
 def judge_iban(text: str, before: str) -> bool:
-    """Tell whether an account number begins here: its country's length, ISO 7064 mod 97-10."""
+    """Return whether an account number begins here: its country's length, ISO 7064 mod 97-10."""
     joined = text.replace(" ", "").replace("-", "")
     length = _IBAN_LENGTHS.get(joined[:2], 99)
     number = joined[4:length] + joined[:4]
@@ -170,12 +170,12 @@ def judge_iban(text: str, before: str) -> bool:
 
 
 def find_seed_phrase(letters: list[str], words: list[str]) -> bool:
-    """Tell whether twelve or more words of a wallet's list follow each other."""
-    # With spaces between and a word for it beside them, whatever their checksum: other wallets draw
-    # from the same list with another one, and a phrase that somebody mistyped is as good as whole.
-    # Otherwise, as in a shopping list or in program text, only where the checksum of BIP-39 holds.
+    """Return whether twelve or more words of a wallet's list follow each other."""
+    # With spaces between and a word for it nearby, the checksum is ignored: other wallets use the
+    # same list with another checksum, and a mistyped phrase is as sensitive as a correct one.
+    # Otherwise, as in a shopping list or in program text, the checksum of BIP-39 must hold.
     known = seed_words()
-    # Of twelve in a row four are every third of the text.
+    # Of twelve in a row, every third word of the text hits four.
     if b"\1\1\1\1" not in bytes(map(known.__contains__, letters[::3])):
         return False
     marks = bytes(map(known.__contains__, letters))
@@ -195,20 +195,20 @@ def find_seed_phrase(letters: list[str], words: list[str]) -> bool:
         and _is_checked([known[w] for w in letters[at : at + size]])
         for run in re.finditer(_SEED_RUN, marks)
         for size in SEED_SIZES
-        # A word of the list may stand beside it. One of sixteen shopping lists passes by chance, so
-        # that no more places than these are tried.
+        # A word of the list may come before or after it. One of sixteen shopping lists passes by
+        # chance, so no more places than these are tried.
         if size <= run.end() - run.start() <= size + 1
         for at in {run.start(), run.end() - size}
     )
 
 
 def _is_varied(words: list[str]) -> bool:
-    """Tell whether hardly a word comes twice: of 2,048, two pairs are met once in 2,000 phrases."""
+    """Return whether hardly a word repeats: two pairs occur in one of 2,000 phrases."""
     return len(set(words)) >= len(words) - len(words) // MIN_SEED_WORDS
 
 
 def _is_checked(numbers: list[int]) -> bool:
-    """Tell whether the last bits are the first ones of the others' SHA-256 (BIP-39)."""
+    """Return whether the last bits are the first ones of the others' SHA-256 (BIP-39)."""
     joined = 0
     for number in numbers:
         joined = joined << 11 | number
@@ -218,13 +218,13 @@ def _is_checked(numbers: list[int]) -> bool:
 
 
 def judge_random(word: str, before: str) -> bool:
-    """Tell whether a word is an AWS secret key by itself: base64 as chance has it."""
+    """Return whether a word is an AWS secret key by itself: random base64."""
     key = word.strip("\"'`(),.")
     return _is_mixed(key) and entropy_bits(key) >= _MIN_ALONE_BITS
 
 
 def judge_drawn(word: str, before: str) -> bool:
-    """Tell whether the key of a memory service follows its prefix, not the words of a name."""
+    """Return whether a memory service's key follows its prefix, and not the words of a name."""
     run = max(re.findall("[A-Za-z0-9]+", word), key=len)
     groups = len(re.findall(r"\d+", run))  # of digits: a name has one, at its end
     if word.startswith(("sm_", "z_")):  # sm_90, sm_total_count, z_index
@@ -233,7 +233,7 @@ def judge_drawn(word: str, before: str) -> bool:
 
 
 def _mixes_cases(text: str) -> bool:
-    """Tell whether small and capital letters alternate as chance has it."""
+    """Return whether small and capital letters alternate at random."""
     changes = sum(a.islower() != b.islower() for a, b in pairwise(text))
     pairs = sum(a.islower() and b.islower() for a, b in pairwise(text))
     is_mixed = any(c.isupper() for c in text) and any(c.islower() for c in text)
@@ -243,17 +243,17 @@ def _mixes_cases(text: str) -> bool:
 
 
 def unwrap(text: str) -> str:
-    """Return what the base64 in a text says, where it is text; an empty text otherwise."""
+    """Return the decoded base64 in a text, if it decodes to text; else an empty text."""
     return "\n".join(filter(None, map(decode_text, re.findall(_BASE64, text))))
 
 
 def decode_text(encoded: str) -> str:
-    """Return the ASCII text that base64 says (either alphabet, padded or not), or an empty one."""
+    """Decode base64 (either alphabet, padded or not) to ASCII; an empty text if it is none."""
     plain = encoded.rstrip("=").replace("-", "+").replace("_", "/")
     plain = plain[: len(plain) - (len(plain) % 4 == 1)]
     try:
         raw = binascii.a2b_base64(plain + "=" * (-len(plain) % 4))
-        # What PowerShell encodes is UTF-16.
+        # PowerShell encodes UTF-16.
         text = raw.replace(b"\0", b"").decode("ascii")
     except ValueError:
         return ""
@@ -261,7 +261,7 @@ def decode_text(encoded: str) -> str:
 
 
 def _is_mixed(text: str) -> bool:
-    """Tell whether letters and digits alternate as chance has it, not as in CamelCaseNames."""
+    """Return whether letters and digits alternate at random, not as in CamelCaseNames."""
     pairs = sum(a.islower() and b.islower() for a, b in pairwise(text))
     return (
         any(c.isupper() for c in text)
@@ -276,14 +276,14 @@ def entropy_bits(text: str) -> float:
     return sum(n / total * log2(total / n) for n in Counter(text).values())
 
 
-# Which values are secrets, once a word before them says what they are. A judge gets the value as it
-# was written and what says that it follows ("" for a space alone).
+# Which values are secrets, after a word that announces one. A judge gets the value as written and
+# the words that connect it ("" for a space alone).
 
 # Shannon bits per character that an assigned value needs: eight random characters, one of them
 # repeated, have 2.75, padded words less.
 MIN_SECRET_ENTROPY_BITS = 2.5
 MIN_SECRET_CHARS = 8  # shorter versions, ports and counts look like passwords
-MIN_PASSWORD_CHARS = 6  # the same where the word before says password and nothing else
+MIN_PASSWORD_CHARS = 6  # the same after the word "password" alone
 MIN_RANDOM_CHARS = 16  # after "token" or "key" with nothing but a space between
 
 # Not a value but where it comes from: a variable, a template, a path, an address, a call, a vault.
@@ -292,7 +292,7 @@ _INDIRECT = (
     r"|@microsoft\.|(?:vault|kv|secrets?|ssm|secretsmanager|key(?:vault|ring|chain)|projects)[/:]"
     r"|secrets\.[a-z_]"
 )
-# What is said about passwords and has a digit.
+# Technical terms near passwords that have a digit.
 _TECHNICAL = (
     r"(?i)(?:sha|md|base|utf|aes|rsa|bcrypt|argon|pbkdf|oauth|ntlm|scrypt|http|tls|ssl|ipv|web|v|wpa|saml"
     r"|blake|ed|x|pkcs|rfc|iso|python|windows|office|microsoft|gen|version|phase|step|level|day)"
@@ -307,7 +307,7 @@ _CLOSING = ".,:?)]}>"
 
 
 def is_secret_value(value: str, least: int = MIN_SECRET_CHARS) -> bool:
-    """Tell whether an assigned value looks like a credential: long, mixed and of high entropy."""
+    """Return whether an assigned value looks like a credential: long, mixed, of high entropy."""
     if re.match(_INDIRECT, value):
         return False
     value = value.rstrip(_CLOSING)
@@ -321,7 +321,7 @@ def is_secret_value(value: str, least: int = MIN_SECRET_CHARS) -> bool:
 
 
 def is_password(value: str, says: str = "") -> bool:
-    """Tell whether what follows the word "password" looks like one."""
+    """Return whether the value after the word "password" looks like one."""
     return _is_chain_of_words(value) or (
         is_secret_value(value, MIN_PASSWORD_CHARS)
         and not re.match(_TECHNICAL, value.rstrip(_CLOSING))
@@ -340,13 +340,13 @@ def _is_random(value: str) -> bool:
     )
 
 
-# What keys are made of, and what names are: words and numbers, billing-service-2024.
+# The characters of keys; and names made of words and numbers, billing-service-2024.
 _KEY_CHARS = r"[A-Za-z0-9_~.+/=-]*"
 _NAME = r"(?a)(?:[a-z]+|[A-Z][a-z]+|\d+)(?:[-_./:](?:[a-z]+|[A-Z][a-z]+|\d+))+"
 
 
 def _is_chain_of_words(value: str) -> bool:
-    """Tell whether four words or more hang together: correct-horse-battery-staple."""
+    """Return whether four words or more are joined: correct-horse-battery-staple."""
     parts = value.rstrip(_CLOSING).split("-")
     return (
         len(parts) >= 4
@@ -356,7 +356,7 @@ def _is_chain_of_words(value: str) -> bool:
 
 
 def is_base32(value: str, says: str) -> bool:
-    """Tell whether a value is the secret of a second factor."""
+    """Return whether a value is the secret of a second factor."""
     joined = value.replace(" ", "").replace("-", "")
     return len(joined) >= MIN_RANDOM_CHARS and (
         joined.isupper() or not set("234567").isdisjoint(joined)
@@ -364,19 +364,19 @@ def is_base32(value: str, says: str) -> bool:
 
 
 def is_code(value: str, says: str) -> bool:
-    """Tell whether groups of letters and digits are a recovery code."""
-    # Groups up to the first word of the sentence that goes on.
+    """Return whether groups of letters and digits are a recovery code."""
+    # Groups up to the first word of the rest of the sentence.
     groups = takewhile(lambda group: any(c.isdigit() for c in group), value.split())
     return len("".join(groups).replace("-", "")) >= MIN_SECRET_CHARS and not re.match(
         r"(?:19|20)\d\d-\d\d", value
     )
 
 
-_TALK = STOP_WORDS | frozenset(_read_text("talk_words.txt").split())  # said about them
+_TALK = STOP_WORDS | frozenset(_read_text("talk_words.txt").split())  # talk about passwords
 
 
 def _is_phrase(words: str) -> bool:
-    """Tell whether words are a passphrase: all small or all capitals, none said about them."""
+    """Return whether words are a passphrase: consistent capitals, no words of talk about them."""
     parts = words.lower().replace("-", " ").split()
     alike = words.islower() or words.istitle() or words.isupper()
     # The best known one has a word of the talk in it.
@@ -384,26 +384,26 @@ def _is_phrase(words: str) -> bool:
 
 
 def judge_password(value: str, says: str) -> bool:
-    """Tell whether what follows a word for a password is one."""
+    """Return whether the value after a word for a password is one."""
     if not says:
         return is_password(value) and any(c.isdigit() for c in value)
     return is_password(value) or (value.rstrip(_CLOSING).isdecimal() and len(value) <= 12)
 
 
 def judge_key(value: str, says: str) -> bool:
-    """Tell whether what follows a word for a key or a token is one, not the name of one."""
+    """Return whether the value after a word for a key or token is one, and not its name."""
     if re.fullmatch(_NAME, bare := value.rstrip(_CLOSING)) or re.match(_TECHNICAL, bare):
         return False
     return is_secret_value(value) if says else _is_random(value)
 
 
-# What test runners write behind PASS: a function, a path, a script.
+# Output of test runners after PASS: a function, a path, a script.
 _TEST_RUN = (
     r"[Tt]est[A-Z_/.-]|(?:[\w.+-]{1,80}/){1,9}[\w.+-]{0,80}:?\Z"
     r"|[\w+-]{1,80}\.(?:sh|py|c|cc|cpp|h|t|js|ts|rs|go|rb|exp|pl|java)\b"
 )
 
-# Of a value, and what says that it follows ("" for a space); or of a match, and what stands before.
+# Takes a value and the words that connect it ("" for a space); or a match and the text before it.
 Judge = Callable[[str, str], bool]
 JUDGES: dict[str, Judge] = {
     "any": lambda value, says: True,
@@ -421,7 +421,7 @@ JUDGES: dict[str, Judge] = {
     # A year needs a verb before it.
     "pin": lambda value, says: bool(says) or not re.fullmatch(r"(?:19|20)\d\d", value),
     "random": judge_random,
-    # A word between quotes: not what is said about a password.
+    # A word between quotes, unless it is a word of talk about passwords.
     "stated": lambda value, says: value.isalpha() and value.lower() not in _TALK,
     "word": is_password,
 }

@@ -23,7 +23,7 @@ from noctuary.text.secret_forms import (
 )
 from noctuary.text.tokens import normalize
 
-# A text without what hides a secret from a reader of its letters: the copy that is scanned too.
+# The text without disguises of a secret, such as lookalike letters: this copy is scanned too.
 # Every pattern repeats bounded classes or one class, so that hostile text takes linear time.
 
 _LOOKALIKES = dict(
@@ -59,7 +59,7 @@ def find_plain(text: str) -> str:
         plain = re.sub(_ENTITY, _decode_entity, plain)
     if "%" in plain and re.search(_PERCENT, plain):
         plain = re.sub(_PERCENT, lambda found: chr(int(found[1], 16)), plain)
-    # One class of what is not ASCII first: it is looked for many times as fast.
+    # One class of everything outside ASCII first: it is found many times as fast.
     rest = "" if plain.isascii() else leave_ascii(plain)
     if re.search(_UNUSUAL, rest) and re.search(_DISGUISED, plain):
         plain = re.sub(_MIXED_WORD, lambda found: found[0].translate(_TO_LATIN), normalize(plain))
@@ -73,8 +73,8 @@ def leave_ascii(text: str) -> str:
 
 
 def close_spelled(words: list[str], lengths: list[int]) -> str:
-    """Return what eight or more letters in a row say that stand apart, an empty text without."""
-    # Of eight in a row two are every fourth of the text.
+    """Join eight or more single letters in a row into a word; "" if there are none."""
+    # Of eight in a row, every fourth word of the text hits two.
     if b"\1\1" not in bytes(map((1).__eq__, lengths[::4])):
         return ""
     apart = re.finditer(_SPELLED, bytes(map((1).__eq__, lengths)))
@@ -106,9 +106,9 @@ def _decode_entity(found: re.Match[str]) -> str:
     return html.unescape(found[0]).replace("\xa0", " ").replace("\u2010", "-")
 
 
-# Secrets that a word before them tells (secret_words.txt).
+# Secrets announced by a word before them (secret_words.txt).
 
-# "to" says a value only behind these; nothing does behind those.
+# "to" precedes a value only after these; after those below, nothing is a value.
 _CHANGED = r"(?:chang|set|reset|updat)[a-z]{0,3}\s[^.\n]{0,50}\Z"
 _NO_VALUE = r"(?<![a-z])(?:without|weak|failed|invalid|wrong|incorrect|bad)(?: an?| any| the)?\s\Z"
 
@@ -140,7 +140,7 @@ _WITH_COMMON_LETTER = ("clé", "tür", "schlüssel", "κωδικός")
 
 
 def find_named(text: str, lowered: str, said: Iterable[str]) -> bool:
-    """Tell whether a text says a password, a PIN, a key or a code after the word for it."""
+    """Return whether a text gives a password, a PIN, a key or a code after the word for it."""
     rules = list[SecretRule]()
     for part, behind, named in _INSIDE:
         if part in lowered and re.search(behind, lowered):
@@ -153,7 +153,7 @@ def find_named(text: str, lowered: str, said: Iterable[str]) -> bool:
         rules += _ABROAD
     if not rules:
         return False
-    # A few letters are longer in lower case; then what has changed is judged.
+    # Few letters grow in lower case; if one does, the changed text is judged.
     original = text if len(text) == len(lowered) else lowered
     return any(_follows(rule, original, lowered) for rule in dict.fromkeys(rules))
 
@@ -185,7 +185,7 @@ def _hints_of(rules: Iterable[SecretRule]) -> _Hints:
 
 # Every byte but a small letter is a space.
 _NO_LETTERS = bytes(code if "a" <= chr(code) <= "z" else 32 for code in range(256))
-# A number has zeros for its digits and a space for what stands between them.
+# Numbers, with zeros as digits and a space for each separator.
 _SHAPE = bytes(
     48 if "0" <= chr(code) <= "9" else 32 if chr(code) in " -" else 120 for code in range(256)
 )
@@ -206,7 +206,7 @@ _NO_TOKEN = re.compile(
     re.ASCII,
 )
 _TOKEN_RUN = rf"[!-~]{{{MIN_TOKEN_CHARS},}}"
-# Where a token may be cut by a line break: what it begins with, as far as it is no English word.
+# Prefixes of tokens that a line break may cut, unless they are English words.
 _NO_PREFIX = {"asia", "discord", "abia", "acca", "sntry", "sig=", "v1.0-", "x-amz-signature="}
 _CUT_PREFIXES = tuple(
     hint
@@ -214,14 +214,14 @@ _CUT_PREFIXES = tuple(
     for hint in known.hints
     if (len(hint) > 3 or hint in {"xox", "hf_"}) and hint not in _NO_PREFIX
 )
-# What a text with such a token has for certain: the letters before a sign, as a word of their own,
-# or the beginning of those that go on with letters.
+# Necessary parts of a text with such a token: the letters before a sign, as a word of their own,
+# or the beginning of longer words.
 _CUT_STARTS = ("xox", "akia", "aiza", "eyj", "atatt", "dapi")
 _CUT_WORDS = frozenset(re.split("[^a-z]", prefix)[0] for prefix in _CUT_PREFIXES)
 _SAID_WORDS = _WHOLE.keys() | _CUT_WORDS
 
 
-# A text that no memory can have is looked at in parts: what is made of it takes 48 times its size.
+# A text too long for a memory is scanned in parts: the copies take 48 times its size.
 _PART_CHARS = 1 << 20
 _SHARED_CHARS = 1 << 16  # of two parts that follow each other: longer than any credential
 
@@ -236,7 +236,7 @@ def find_secret(text: str) -> str | None:
 
 
 def _find_in_part(text: str) -> str | None:
-    # The text is looked at as it is and, where anything in it is disguised, as its reader sees it.
+    # The text is scanned as it is and, if anything in it is disguised, as its reader sees it.
     found = _find(text)
     if found is None and (plain := find_plain(text)) != text:
         found = _find(plain)
@@ -244,7 +244,7 @@ def _find_in_part(text: str) -> str | None:
 
 
 def _find(text: str) -> str | None:
-    # Every text of every night passes here: what is cheap to tell keeps the rest from being tried.
+    # Every text of every night passes here: cheap checks rule out most of the expensive ones.
     lowered = text.lower()
     raw = lowered.encode("utf-8", "surrogatepass")
     letters = raw.translate(_NO_LETTERS).decode("ascii").split()
@@ -298,7 +298,7 @@ def _find_token(long: list[str]) -> str | None:
 
 
 def _find_worded(text: str) -> str | None:
-    """Look for a token or for what a word names in a text that was hidden within another."""
+    """Search a text that was hidden within another for a token or a value after its word."""
     lowered = text.lower()
     said = _WHOLE.keys() & set(re.findall("[a-z]+", lowered))
     return _find_format(text, lowered, _TOKEN_HINTS) or (
@@ -325,7 +325,7 @@ def find_text_sensitivity(text: str) -> str | None:
 
 
 def read_rules() -> list[str]:
-    """Return the lines of this package: what another version of it judged is judged again."""
+    """Return the sources of this package: when they change, texts are judged again."""
     here = Path(__file__).parent
     return [
         path.read_text("utf-8") for kind in ("py", "txt") for path in sorted(here.glob(f"*.{kind}"))
@@ -338,7 +338,7 @@ _MAX_NESTING = 8
 
 
 def find_fields_sensitivity(fields: Mapping[str, object]) -> str | None:
-    """Return why a row must not leave its store (a mark, or what a text holds), or None."""
+    """Return why a row must not leave its store (a mark, or the contents of a text), or None."""
     # Every text of the row is scanned, also of fields that would not be exported.
     return find_mark(fields) or find_text_sensitivity("\n".join(_texts(tuple(fields.values()))))
 

@@ -1,6 +1,6 @@
-"""The one date that a field says, in the forms in which people and tools write it.
+"""Parse a field's date, in the forms in which people and tools write it.
 
-A date with two readings ("03/04/2026") is none: guessed, it would be wrong by months.
+A date with two readings ("03/04/2026") is rejected: a guess could be wrong by months.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def read_stamp(value: object) -> str | None:
 
 
 def _of_digits(text: str) -> datetime | None:
-    """Return `20261128`, `202611281405`, `20261128140500`, or what an epoch counts."""
+    """Parse `20261128`, `202611281405`, `20261128140500`, or a count since the epoch."""
     if form := {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}.get(len(text)):
         try:
             moment = datetime.strptime(text, form)  # noqa: DTZ007 (it has no zone)

@@ -22,7 +22,7 @@ from noctuary.text.marks import content_tags
 
 
 class Script(StrEnum):
-    """The scripts that the tokenizer, the language guess or a report tells apart."""
+    """Scripts distinguished by the tokenizer, the language guess or a report."""
 
     LATIN = "latin"
     GREEK = "greek"
@@ -101,7 +101,7 @@ def ranges_class(ranges: Iterable[tuple[int, int]]) -> str:
     return "".join(f"\\U{lo:08x}-\\U{hi:08x}" for lo, hi in ranges)
 
 
-_PIECE_CHARS = 512  # runs of marks sort in quadratic time: pieces bound what hostile text costs
+_PIECE_CHARS = 512  # runs of marks sort in quadratic time: pieces limit the cost of hostile text
 _MAX_MARKS = 8  # marks kept in a row: no language stacks more, and "zalgo" text stacks hundreds
 
 _INVISIBLE = dict.fromkeys(
@@ -131,7 +131,7 @@ _KEPT_MARKS = ranges_class(
     )
 )
 MARKS = _DROPPED_MARKS + _KEPT_MARKS
-"""Inside of a character class: marks that belong to the word they stand in though `\\w` lacks them.
+"""Inside of a character class: marks that belong to the word around them though `\\w` lacks them.
 
 The blocks of the Indic scripts are taken whole: their vowel signs are marks, and a word cut at each
 vowel is no word.
@@ -174,7 +174,7 @@ NEGATED_SUFFIX = "n't"  # every English contraction with this ending is a functi
 
 
 def is_stop_word(word: str) -> bool:
-    """Tell whether a folded word is a function word."""
+    """Return whether a folded word is a function word."""
     return word in STOP_WORDS or word.endswith(NEGATED_SUFFIX)
 
 
@@ -246,7 +246,7 @@ NGRAM_CHARS = 2
 """Length of the n-grams of unspaced scripts. Two is a typical Chinese word: three lost 1.5 points
 of R@10 on Chinese messages (6 inside one wing), one and two together lost 0.7 (1.5) and doubled the
 postings, words of a dictionary lost 1.7 (3.8). The price: a query of one character finds only
-memories where it stands alone."""
+memories where it is a word of its own."""
 _CACHED_CHUNKS = 1 << 17  # the distinct chunks of 100k memories: 40 MB when full
 
 _CONTRACTION = r"(?ai)'(?:s|re|ve|ll|d|m)\Z"
@@ -337,7 +337,7 @@ def _segment_words(segment: str) -> list[str]:
         return words
     if segment[-3:].lower() == NEGATED_SUFFIX:
         return [_folded(segment)]
-    # A lone letter inside a compound ("x-ray", "U.S.") says nothing beside the whole.
+    # A lone letter inside a compound ("x-ray", "U.S.") is useless next to the whole.
     words = [word for word in words if len(word) > 1 or word.isdigit()]
     return [*words, _canonical(segment, pieces)]
 

@@ -1,8 +1,8 @@
-"""The query log: what was asked before and what it found, for query expansion only.
+"""The query log: earlier questions and their results, for query expansion only.
 
-It is the one file of a store that holds what people typed: readable by its owner only, written only
-while query expansion is on, it forgets, and tells a user only that user's own queries. What a
-further question of an expansion found, and what is sensitive, must not be given to it.
+It is the one file of a store that holds typed questions: readable by its owner only, written only
+while query expansion is on, it deletes old rows, and shows a user only that user's own queries.
+Results of an expansion's further questions, and sensitive texts, must not be given to it.
 """
 
 from __future__ import annotations

@@ -84,9 +84,9 @@ class Folded:
 
 
 def read_folded(path: Path) -> Folded:
-    """Return what the nights before have folded; nothing where the file is missing or damaged.
+    """Return the sums of earlier nights; empty if the file is missing or damaged.
 
-    StoreError where a newer noctuary wrote it: what it counts stands nowhere else.
+    Raises StoreError for a file of a newer noctuary: its counts exist nowhere else.
     """
     try:
         content: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
@@ -274,8 +274,8 @@ def _carry_scores(before: Path, db: sqlite3.Connection, known: Collection[str]) 
 
 
 # LTP scores of every memory, page by page, into usage.sqlite (RFC 914, phase 14). The RFC updates
-# what was filed since the last scan; that misses an old memory whose use changed. Here each row is
-# compared with what stands in the file, and one that says the same is not counted as written.
+# memories filed since the last scan; that misses an old memory whose use changed. Here each row is
+# compared with the file, and an unchanged one is not counted as written.
 
 _UPSERT = """
     INSERT INTO ltp VALUES (?, ?, ?, ?, ?) ON CONFLICT (memory_id) DO UPDATE SET
@@ -288,7 +288,7 @@ _UPSERT = """
 
 
 class ScoringRules(NamedTuple):
-    """What a profile says about scoring."""
+    """The scoring rules of a profile."""
 
     max_scan_depth: int  # Memories scanned at most, 0 for all
     decay_lambda: float  # Decay per day, >= 0; 0 where decay is off
@@ -324,7 +324,7 @@ class ScanReport:
 
     @property
     def warning(self) -> str | None:
-        """What to tell whoever runs it, or None after a complete scan."""
+        """A warning about an incomplete scan, or None."""
         if not self.not_scanned:
             return None
         return (
@@ -334,7 +334,7 @@ class ScanReport:
         )
 
     def to_notes(self) -> dict[str, Any]:
-        """Return what the stage says of tonight's scan."""
+        """Return the stage's facts about tonight's scan."""
         updated = sum(batch["ltp_updated"] for batch in self.batches)
         return {
             "ltp_updated": updated,
@@ -449,9 +449,9 @@ def _drop_long_gone(folded: Folded, known: Collection[str], now_us: int) -> Fold
 def fold_usage(
     folded: Path, log: Path, usage: Path, known: Collection[str], window_days: int, as_of_us: int
 ) -> StageOutput:
-    """Fold what recall appended to the log, write usage.sqlite, and delete what is old and folded.
+    """Fold new rows of the access log into usage.sqlite, and delete old, folded rows.
 
-    Without a readable log usage.sqlite holds the sums alone. `known` are the memories that exist.
+    Without a readable log usage.sqlite holds the sums alone. `known` are the existing memories.
     """
     fold = fold_access_log(read_folded(folded), log, known)
     # The sums with their mark first, in one file: killed anywhere, no row counts twice, and none

@@ -1,9 +1,9 @@
 """The content store: computed results by kind and content key, kept between nights.
 
-A row is found by the hash of what it was made from, so that an edited store recomputes only what is
-new. Rows lie in immutable Arrow files, the fragments. A fragment counts from the moment the
-manifest names it; whatever else lies in the directory is left over from a killed night and is taken
-over by the run that makes it again, or removed.
+A row is found by the hash of its inputs, so that an edited store recomputes only changed rows.
+Rows are in immutable Arrow files, the fragments. A fragment counts once the
+manifest names it; other files in the directory are left over from a killed night and are adopted
+by the run that would compute them again, or removed.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class ContentStore:
         return found
 
     def take(self, handles: NDArray[np.int64]) -> Any:
-        """Return a copy of what `find` found, one pyarrow array in that order; None for none."""
+        """Return a copy of the rows of `find`, one pyarrow array in that order; None for none."""
         import pyarrow as pa
 
         if not len(handles):
@@ -202,14 +202,14 @@ class ContentStore:
             self.commit([self._write(keys, values)])
 
     def replace(self, keys: Sequence[bytes], values: Any) -> None:
-        """Keep nothing but these; see `put`. A kill leaves either what was held or these."""
+        """Keep only these rows; see `put`. A kill leaves either the former rows or these."""
         self._replace([_summed(self._write(keys, values))] if len(keys) else [])
         remove_unnamed(self.directory, self.kind)
 
     def prune(self, live: Keys) -> int:
         """Forget every key that is not in `live`, merge small fragments; return keys forgotten."""
-        # Only fragments that hold a forgotten key, or are small, are written again; what they held
-        # is gone from the directory when this returns, with whatever no manifest names.
+        # Only fragments that hold a forgotten key, or are small, are rewritten; their old files
+        # are gone from the directory when this returns, as are files that no manifest names.
         wanted = np.sort(_names(live))
         return self._keep(lambda names: _places(wanted, names) >= 0)
 
@@ -325,8 +325,8 @@ class Filled(NamedTuple):
 
 def fill(
     store: ContentStore,
-    batches: Iterable[RecordBatch],  # with the 32-byte column `key` and what the task reads
-    task: BatchTask,  # gives a batch of `key` and `value` for each
+    batches: Iterable[RecordBatch],  # with the 32-byte column `key` and the task's columns
+    task: BatchTask,  # returns a batch of `key` and `value` for each
     runner: Runner,
     shards_dir: Path,
     progress: Progress = SILENT,

@@ -280,7 +280,7 @@ def _confidence(choice: Any) -> float | None:
 
 # Batches of texts in one prompt, and their answers.
 
-MAX_MEMORY_CHARS = 4_000  # of one memory in a prompt: bounds what a batch costs
+MAX_MEMORY_CHARS = 4_000  # of one memory in a prompt: limits the cost of a batch
 ITEMS_MARK = "ITEMS:"  # precedes the JSON list of a batch
 
 DATA_RULE = (

@@ -19,21 +19,21 @@ LEDGER = "ledger.json"
 
 # States. Any difference from a closed ledger is damage.
 _CLOSED = "closed"  # the last night ended
-_OPEN = "open"  # a night runs or was killed: what has another time since may be its work
+_OPEN = "open"  # a night runs or was killed: files with another mtime may be its work
 _UNSURE = "unsure"  # as open, of a night that found files in no ended night's ledger
 _DOUBTED = "doubted"  # such a night failed, perhaps on damage: files in no ledger go
 
 _MAY_HAVE_CHANGED = frozenset({_OPEN, _UNSURE})
 
-_GUARDED = "work/content/"  # has checksums of its own and is dear: no doubt takes it away
-_SUMS = "work/usage/folded.json"  # counts what the access log has forgotten: kept when damaged
+_GUARDED = "work/content/"  # has its own checksums and is expensive: never removed on doubt
+_SUMS = "work/usage/folded.json"  # counts of deleted rows of the access log: kept when damaged
 _NAMED = 5  # damaged files in one line; a lost disk has hundreds
 Entry = list[Any]  # size, modification time in ns, SHA-256
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A file that differs from what the last night left: its name below the store, and how."""
+    """A file that differs from its entry of the last night: its name below the store, and how."""
 
     name: str
     what: str
@@ -86,7 +86,7 @@ def begin_night(paths: StorePaths) -> tuple[list[Fault], list[str]]:
 
 
 def vouches_for(paths: StorePaths, directory: Path) -> bool:
-    """Tell whether the last night ended and recorded every file below a directory, and no other."""
+    """Return whether the last night ended and recorded exactly the files below a directory."""
     ledger, _ = _read(paths)
     known = {name for name in ledger.files if name.startswith(f"{_name(paths, directory)}/")}
     found = {_name(paths, path) for path in _below(directory)}
@@ -138,7 +138,7 @@ def _find(paths: StorePaths, ledger: _Ledger) -> list[Fault]:
 
 
 def _compare(paths: StorePaths, name: str, entry: Entry, state: str) -> str:
-    """Return what is wrong with a file that the ledger knows, "" for nothing."""
+    """Return the fault of a file in the ledger, or ""."""
     size, changed_ns, digest = entry
     path = paths.root / name
     may_change = state in _MAY_HAVE_CHANGED
@@ -190,8 +190,8 @@ def _whole(paths: StorePaths, name: str) -> Path:
 
 def _find_dagster(paths: StorePaths, ledger: _Ledger) -> list[Fault]:
     """Return the damaged files of Dagster."""
-    # Its UI and daemon write between nights: where a file has another time than the ledger knows,
-    # only the database itself can tell.
+    # Its UI and daemon write between nights: if the mtime of a file differs from the ledger's,
+    # only the database itself can be checked.
     known = {n: e for n, e in ledger.files.items() if _is_dagsters(paths, n)}
     found = {_name(paths, path) for path in _below(paths.dagster_home)}
     told: dict[str, str] = {}
@@ -209,7 +209,7 @@ def _find_dagster(paths: StorePaths, ledger: _Ledger) -> list[Fault]:
 
 
 def _is_removed_run(paths: StorePaths, name: str, known: Mapping[str, Entry]) -> bool:
-    """Tell whether a run may have been removed in the UI, with its file."""
+    """Return whether a run may have been removed in the UI, with its file."""
     runs = paths.dagster_home / "history" / "runs.db"
     entry = known.get(_name(paths, runs))
     is_run = (paths.root / name).parent.name == "runs"
@@ -217,7 +217,7 @@ def _is_removed_run(paths: StorePaths, name: str, known: Mapping[str, Entry]) ->
 
 
 def _sqlite_fault(path: Path) -> str:
-    """Return what is wrong with a database, "" also where it is only locked."""
+    """Return the fault of a database, "" also if it is only locked."""
     try:
         with closing(open_foreign(path, WAIT_S)[0]) as db:
             (found,) = db.execute("PRAGMA quick_check(1)").fetchone()

@@ -24,8 +24,8 @@ _BUSY = "another night (process {}) is running on {}: wait for it, or stop it"
 @contextmanager
 def hold_lock(path: Path, said: Callable[[str], str] | None = None) -> Generator[None]:
     """Hold a lock for the block; `said` makes the error message from the holder's process id."""
-    # The number in the file is for messages: the kernel's lock ends with the process. One that is
-    # forked inside the block gives its copy back, so that it cannot keep the lock after this one.
+    # The number in the file is for messages: the kernel's lock ends with the process. A child
+    # forked inside the block closes its copy, so that it cannot keep the lock longer than this one.
     fd = _take(path, said or (lambda holder: _BUSY.format(holder, path.parent)))
     _HELD_FDS.add(fd)
     try:

@@ -212,7 +212,7 @@ def _fragments(
     data: Any = importlib.import_module("ray.data")
     ray: Any = importlib.import_module("ray")
     items = [{"shard": pickle.dumps(shard)} for shard in shards]
-    # One block a shard: what Ray hands out, and runs again where an actor dies, is one shard.
+    # One block per shard: Ray schedules one shard, and runs it again if an actor dies.
     source = data.from_items(items, override_num_blocks=len(items))
     with warnings.catch_warnings():
         # Ray 2.60 has no other way to bound retries, and warns that 2.64 will; the extra pins it.

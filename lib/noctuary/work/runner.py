@@ -164,7 +164,7 @@ def _work_in_processes(
             while waiting and len(busy) < workers:
                 with _child_environment():
                     worker = idle.pop() if idle else start_worker()
-                    # One that died while it was idle is left alone, and another one asked.
+                    # One that died while idle is left alone, and another one is tried.
                     with suppress(BrokenProcessPool):
                         future = worker.submit(work_elsewhere, opening, waiting[0])
                         busy[future] = worker, waiting.popleft()
@@ -208,7 +208,7 @@ def _crew(directory: Path) -> Generator[Callable[[], ProcessPoolExecutor]]:
 def _become_worker(leash: Connection[Any, Any]) -> None:
     # Ctrl-C reaches the whole terminal; the night that started this process answers it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # The night's standard output is its own; what a library prints goes to standard error.
+    # The night owns standard output; prints of libraries go to standard error.
     os.dup2(2, 1)
     threading.Thread(target=_end_with, args=(leash,), daemon=True).start()
 

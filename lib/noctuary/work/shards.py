@@ -30,7 +30,7 @@ class BatchTask(Protocol):
     # texts, importable by name, picklable, without open files or models.
     @property
     def name(self) -> str:
-        """What it is called in progress and errors, in a file name's characters."""
+        """Its name in progress and errors, in a file name's characters."""
         ...
 
     @property
@@ -45,7 +45,7 @@ class BatchTask(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """An Arrow IPC file of rows that one call works on; or of what they became, a fragment."""
+    """An Arrow IPC file of rows for one call; or of its results, a fragment."""
 
     key: str  # 32 hex digits of the task and the rows; a fragment has that of its shard
     path: Path
@@ -87,7 +87,7 @@ class Runner(Protocol):
         ...
 
     def close(self) -> None:
-        """End what the runner started; it may be closed twice, and used again after."""
+        """Stop everything the runner started; it may be closed twice, and used again after."""
         ...
 
 
@@ -139,7 +139,7 @@ def count_rows(path: Path) -> int | None:
 
     try:
         table = open_table(path)
-        # What a killed night left has no checksum: offsets that point outside would end a reader.
+        # Files of a killed night have no checksum: bad offsets would crash a reader.
         table.validate(full=True)
     except (OSError, pa.ArrowInvalid):
         return None

@@ -23,9 +23,9 @@ SETTLED_NS = 2_000_000_000  # younger files may change without another time: som
 
 
 def hash_settled(path: Path) -> str:
-    """Return the SHA-256 of a file, as `hash_file`; remembered while it stays the same one."""
-    # The same: inode, size and both times, none younger than SETTLED_NS or of the future. Every
-    # later stage asks again for what earlier ones wrote: gigabytes, several times a night.
+    """Return the SHA-256 of a file, as `hash_file`; cached while the file stays the same."""
+    # The same: inode, size and both times, none younger than SETTLED_NS or of the future. Later
+    # stages hash the outputs of earlier ones again: gigabytes, several times a night.
     found = path.stat()
     age_ns = time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns)
     if age_ns < SETTLED_NS:
@@ -75,7 +75,7 @@ def _peak_rss_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-# Dagster records versions but runs everything it is asked to; skipping is done here, by content. A
+# Dagster records versions but runs every requested asset; skipping is done here, by content. A
 # stamp is written after its outputs, so a night killed anywhere leaves either a valid stamp or a
 # stage that runs again.
 
@@ -96,13 +96,13 @@ class StageResult:
     """The result of a stage tonight."""
 
     name: str
-    # Of its outputs, and of its facts where it has no output file: the input of what follows.
+    # Of its outputs, and of its facts if it has no output file: the input of later stages.
     digest: str
     reused: bool  # nothing had to be done
     rows: int  # in the artifact
     facts: dict[str, Any] = field(default_factory=dict)  # for the asset's metadata, JSON values
     cost: dict[str, float] = field(default_factory=dict)  # of tonight; and the artifact's size
-    # What is only true of tonight's run, none where nothing ran; never part of a digest.
+    # Facts about tonight's run alone, none if nothing ran; never part of a digest.
     notes: dict[str, Any] = field(default_factory=dict)
     before: dict[str, Any] = field(default_factory=dict)  # facts of the run before this one
 
@@ -123,7 +123,7 @@ def run_stage(
 ) -> StageResult:
     """Run `body` unless the stage's stamp shows that its outputs come from exactly these inputs."""
     # Inputs are JSON values. With `always` it runs even if the stamp holds, for work that looks at
-    # the outside world; `reused` then says whether outputs and facts came out as they were.
+    # the outside world; `reused` is then whether outputs and facts came out the same.
     started = time.perf_counter()
     key = hash_json({"stage": stage.name, "version": stage.version, "inputs": dict(inputs)})
     stamp_path = work / "stamps" / f"{stage.name}.json"
@@ -259,7 +259,7 @@ class TimedProgress:
 
 
 def give_back() -> None:
-    """Ask the C library and pyarrow to return what nothing uses; nothing where they cannot."""
+    """Ask the C library and pyarrow to return unused memory, where supported."""
     # They keep freed memory for later, and the next stage's workers are other processes.
     if "pyarrow" in sys.modules:
         import pyarrow as pa

@@ -425,7 +425,7 @@ def test_sessions_without_a_prompt_and_of_unknown_lines_are_named(
     understood.user("words", version="9.0.1")
     understood.assistant(text("yes"), version="9.0.1")
     keep(understood.lines, "understood.jsonl")
-    does_not = "this version writes something noctuary does not read"
+    does_not = "this version writes lines that noctuary cannot read"
     assert find_unread_sessions(tmp_path / "turns.sqlite") == [
         f"Claude Code 9.0.0: 1 session with many lines of unknown types; {does_not}",
         f"Codex 0.200.0: 1 session without a prompt of yours; {does_not}",

@@ -1,14 +1,14 @@
 """The sample memory store: a claude-memory-shaped SQLite file made from hand-written texts.
 
-Everything that varies is frozen in ``texts/*.jsonl`` (ids, timestamps, tags) except ``server_id``,
-which is drawn here with a fixed seed. Nothing reads the clock, so two builds hold equal rows.
+Everything that varies is frozen in ``data/sample/texts/*.jsonl`` (ids, timestamps, tags) except
+``server_id``, which is drawn here with a fixed seed. Nothing reads the clock, so two builds hold
+equal rows.
 """
 
 from __future__ import annotations
 
 import json
 import random
-import shutil
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
@@ -16,11 +16,13 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
-HERE = Path(__file__).resolve().parent
-TEXTS = HERE / "texts"
-QUERIES = HERE / "queries.jsonl"  # labelled; a night finds them beside the store it reads
+from noctuary.core.files import write_bytes
+from noctuary_pipelines import TOP
 
-SCHEMA = (HERE / "schema.sql").read_text(encoding="utf-8")
+FOLDER = TOP / "data" / "sample"
+QUERIES = FOLDER / "queries.jsonl"  # labelled; a night finds them beside the store it reads
+
+SCHEMA = (FOLDER / "schema.sql").read_text(encoding="utf-8")
 
 _SEED = 20261115
 
@@ -46,7 +48,7 @@ _COLUMNS = Row._fields[:-1]
 def load_rows() -> list[Row]:
     """Read every text file and return the rows by id."""
     found: list[Row] = []
-    for path in sorted(TEXTS.glob("*.jsonl")):
+    for path in sorted(FOLDER.glob("texts/*.jsonl")):
         # Split on "\n" only: splitlines() would also break at U+2028 and the like.
         for line in filter(None, path.read_text(encoding="utf-8").split("\n")):
             raw = json.loads(line)
@@ -82,6 +84,7 @@ def place_sample(directory: Path) -> Path:
     if not database.is_file():
         begun = database.with_name("memory.db.begun")
         build(begun)
-        shutil.copyfile(QUERIES, directory / QUERIES.name)
+        # Read first: where a home is the checkout's own data/, the two are one file.
+        write_bytes(directory / QUERIES.name, QUERIES.read_bytes())
         begun.replace(database)  # a build that was stopped is no sample
     return database
