@@ -637,7 +637,7 @@ def recall_in_view(
     """Return the memories that answer a question: `RecallResult.to_json` without what is not asked.
 
     A store that cannot answer is a warning, as in every recall; an `AskedWronglyError` or a
-    `ValueError` says what no store could honour. The recall answers before `timeout_s`.
+    Raises `ValueError` for arguments that no store could serve. Answers before `timeout_s`.
     """
     asked: Fields = {**facets, "wing": view.narrowed_to(facets.get("wing"))}
     moment = _read_moment(as_of)

@@ -325,7 +325,7 @@ def browse(user: str | None, wing: str | None, port: int, no_open: bool, store: 
 
     view = View(store, user=user, wing=wing)
     directory = view.store()
-    with view.open() as seen:  # what cannot be read is said here, not on the page
+    with view.open() as seen:  # faults of the store are printed here, not on the page
         cli.warn(*cli.coded(seen.warnings))
     with PageServer(view, port) as server:
 

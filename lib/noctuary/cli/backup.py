@@ -232,7 +232,7 @@ _WAIT_S = 30.0  # for others who hold a database
 
 
 class BackedUp(NamedTuple):
-    """What a backup made; a warning names what is damaged."""
+    """The result of a backup; warnings name damaged files."""
 
     backup: str
     stores: Sequence[str]
@@ -309,7 +309,7 @@ def _own_store(home: Path) -> str:
 
 
 class _Copying:
-    """One attempt at a backup, and what is wrong with what it found."""
+    """One attempt at a backup, and the faults that it found."""
 
     def __init__(self, directory: Path, scratch: Path, progress: Progress) -> None:
         self.warnings: list[str] = []
@@ -373,7 +373,7 @@ class _Copying:
 
     def _copy_file(self, name: str, path: Path) -> Entry:
         time_ns, source = path.stat().st_mtime_ns, path
-        # Nobody writes into a snapshot, and its bytes must stay what its manifest says.
+        # Snapshots are never written to, and their bytes must keep the manifest's hashes.
         if "/snapshots/" not in name and _is_sqlite(path):
             source = self._scratch / "copy.sqlite"
             if (fault := _copy_database(path, source)) is not None:
@@ -533,7 +533,7 @@ def _write(
 ) -> tuple[Path, list[str]]:
     """Write all into one place, then put it where it belongs.
 
-    Returns where the former lies, and what is to be said of forgotten memories.
+    Returns where the former one is kept, and messages about forgotten memories.
     """
     staged, aside = home / ".restoring", home / f".replaced-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
     files.remove_tree(staged)
@@ -564,7 +564,7 @@ def _write(
 
 
 def _keep_forgotten(home: Path, staged: Path, locks: ExitStack) -> Iterator[str]:
-    """Let what was forgotten since the backup stay forgotten; yield what is to be said."""
+    """Forget again what was forgotten since the backup; yield messages for the user."""
     is_own_staged = (staged / OWN_FILE).is_file()
     own = (staged if is_own_staged else home) / OWN_FILE
     for place in sorted(path.parent for path in home.glob(f"[!.]*/{TOMBSTONES_FILE}")):
@@ -589,7 +589,7 @@ def _keep_forgotten(home: Path, staged: Path, locks: ExitStack) -> Iterator[str]
 
 
 def _move_aside(place: Path, aside: Path) -> None:
-    """Move what is in the way, with what SQLite keeps beside it: that is not of the new file."""
+    """Move the old file aside, with SQLite's -wal and -shm, which do not belong to the new one."""
     for path in (place, *(place.with_name(place.name + ending) for ending in _OF_SQLITE)):
         if _has_something(path):
             files.make_directory(aside)
@@ -597,7 +597,7 @@ def _move_aside(place: Path, aside: Path) -> None:
 
 
 def _look_at_settings(home: Path) -> Iterator[str]:
-    """Yield what restored settings run or tell: somebody who reached the backup may have set it."""
+    """Yield commands and addresses in restored settings: a stranger may have changed the backup."""
     try:
         notify = Settings.load(home / CONFIG_FILE_NAME, environ={}).notify
     except errors.ConfigError as error:

@@ -68,7 +68,7 @@ def export(directory: Path, with_encoder: bool, markdown: bool, store: str | Non
     cli.tell({**found._asdict(), "directory": str(target)}, [*lines, f"digest {found.digest}"])
 
 
-# Equal snapshots give equal files; docs/export.md says what is in them.
+# Equal snapshots give equal files; docs/export.md describes them.
 
 FORMAT, FORMAT_VERSION = "noctuary-export", 3  # for the programs that read it
 MANIFEST = "manifest.json"

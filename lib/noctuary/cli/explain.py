@@ -103,7 +103,7 @@ def _why_lines(found: explain.Why) -> Iterator[str]:
     if "last_returned" not in found.facts:
         yield from asking.step_lines(found.steps)
         return
-    # What each step gave this memory, and what it gave the last one that was returned.
+    # The score of each step for this memory, and for the last one that was returned.
     rows = [["", f"[{found.memory_id}]", f"[{found.facts['last_returned']}]", ""]]
     rows += [
         [s["phase"], f"{s['delta']:+.3f}", f"{s['delta_of_last_returned']:+.3f}", s["reason"]]
@@ -184,7 +184,7 @@ def _expansion_lines(found: explain.Expansion) -> Iterator[str]:
         yield f"    {' '.join(source.content.split())}"
 
 
-# `noctuary profile`: how recalls rank, what each flag means, and which layer says so.
+# `noctuary profile`: how recalls rank, the meaning of each flag, and the layer that set it.
 
 CHANGED = "*"  # marks a value that is not the built-in one
 
@@ -438,7 +438,7 @@ class _Seen(NamedTuple):
         sys.exit(cli.EXIT_REFUSED)
 
     def tell(self, found: Mapping[str, Any], lines: Iterable[str]) -> None:
-        """Print an answer, with what a person should know beside it."""
+        """Print an answer and its warnings."""
         shown = {**found, "snapshot_id": self.snapshot_id, "warnings": self.warnings}
         cli.tell(shown, lines, map(visible_line, cli.coded(self.warnings)))
 

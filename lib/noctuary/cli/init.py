@@ -250,7 +250,7 @@ def _carry_out(survey: Survey, turns: Path) -> None:
 
 
 def _run_night(store: Path) -> dict[str, Any] | None:
-    """Run the night as a process of its own, whose lines a person sees; return what JSON tells."""
+    """Run the night in its own process, show its lines, and return its JSON report."""
     words = [sys.executable, "-P", "-m", "noctuary.cli.entry", "nightly", "--store", str(store)]
     as_json = cli.is_json()
     sys.stdout.flush()
@@ -468,7 +468,7 @@ def _read_receipt(root: Path) -> dict[str, dict[str, str]]:
 
 
 def _undo(root: Path) -> None:
-    """Take back entries and list; what cannot be taken back is said, and the rest goes on."""
+    """Take back the entries and the list; report what fails, and go on with the rest."""
     faults: list[str] = []
     changes = list(_disconnect(root, faults))
     listed_in: Path | None = None

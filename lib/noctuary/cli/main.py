@@ -35,7 +35,7 @@ _JSON = "noctuary.json"
 
 
 def option(named: str, *told: str, **how: Any) -> Callable[[F], F]:
-    """Return an option: its name, with what it takes, others, and last what --help says of it."""
+    """Return an option: its name with its argument, further names, and its --help text."""
     name, _, metavar = named.partition(" ")
     return click.option(name, *told[:-1], help=told[-1], metavar=metavar or None, **how)
 
@@ -128,7 +128,7 @@ def tell(found: Any, lines: Iterable[str], warnings: Iterable[str] = ()) -> None
 
 
 def warn(*warnings: str) -> None:
-    """Print what a person should know beside the answer."""
+    """Print the warnings of an answer."""
     for warning in warnings:
         click.echo(f"! {as_called(warning)}", err=True)
 
@@ -195,7 +195,7 @@ def fail(error: NoctuaryError | OSError, code: int = EXIT_FAILED) -> NoReturn:
     sys.exit(code)
 
 
-# What a plain install leaves out, and what to install for it.
+# Modules that a plain install lacks, and the extra that brings them.
 
 _BUILD = (
     "dagster", "dagster_webserver", "duckdb", "jinja2", "lance", "lancedb", "matplotlib", "onnx",
@@ -215,7 +215,7 @@ class ExtraMissingError(NoctuaryError):
 
 
 def extra_missing(module: str) -> ExtraMissingError:
-    """Return what to say where a module of an extra is not installed."""
+    """Return the message for a module of an extra that is not installed."""
     install = f"pip install 'noctuary[{EXTRAS[module]}]'"
     return ExtraMissingError(f"this needs {module}, which is not installed: {install}")
 
@@ -272,7 +272,7 @@ FILES = {
 
 
 class _Commands(NamedGroup):
-    """The commands; one that fails says why, or what to install for it, in a sentence."""
+    """The commands; a failure prints one sentence with the reason or the extra to install."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return every name."""
@@ -418,7 +418,7 @@ def ui(source: str | None, store: str | None, port: int, webserver_only: bool) -
 
 
 def _load(module: str, needs: str) -> Any:
-    """Return a module of noctuary_pipelines; where what it needs is missing, say so and leave."""
+    """Return a module of noctuary_pipelines; exit with a message if a library is missing."""
     if not is_installed(needs):
         fail(extra_missing(needs), EXIT_NOT_INSTALLED)
     # By its name, and only when a command runs: nothing of the library knows what it holds.

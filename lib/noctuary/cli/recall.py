@@ -174,7 +174,7 @@ def _recall_here(asked: dict[str, Any], name: str | None, flags: dict[str, Any])
     profile, merged = flags or name, None
     try:
         if name is not None and flags:
-            with suppress(NoctuaryError, OSError):  # the recall says what is wrong
+            with suppress(NoctuaryError, OSError):  # the recall reports the fault
                 merged = resolve_profile(find_serving(asked["store"])[0], name, flags)[1]
         made = recall_memories(**asked, profile=profile if merged is None else merged.profile)
     except ValueError as error:
@@ -198,7 +198,7 @@ def resolve_profile(
 
 
 def _injection_lines(result: dict[str, Any]) -> Iterator[str]:
-    """Yield the block and nothing else: a hook hands on what stands on stdout."""
+    """Yield the block and nothing else: a hook passes stdout on."""
     judged = result.get("answerability")
     rather = "`noctuary recall` without --inject shows what there is"
     if result["injection"]["text"]:

@@ -85,7 +85,7 @@ def install(source: str | None, store: str | None, at: str, undo: bool, dry_run:
         return
     stale = {path: timer.texts[path] for path, state in states.items() if state != INSTALLED}
     if not dry_run:
-        make_directory(find_home())  # where launchd writes what a night says
+        make_directory(find_home())  # where launchd writes a night's output
         for path, text in stale.items():
             write_text(path, text)
     would = "would be " if dry_run else ""

@@ -33,7 +33,7 @@ from noctuary.work.lock import hold_lock
 _HOUR_S = 3600.0
 _WINGS = "SELECT COALESCE(wing, '(none)'), COUNT(*) FROM memories GROUP BY 1 ORDER BY 2 DESC, 1"
 
-# `noctuary status`: what serves, how old it is, what it holds.
+# `noctuary status`: the current snapshot, its age and its contents.
 
 
 @click.command()
@@ -236,7 +236,7 @@ def _store_lines(home: Path, found: Sequence[Mapping[str, Any]]) -> Iterator[str
 
 
 def describe_stores(home: Path) -> list[dict[str, Any]]:
-    """Describe the stores of a home: what each serves, and as `fault` what is wrong."""
+    """Describe the stores of a home: the snapshot of each, and its `fault`, if any."""
     published = layout.list_stores(home)
     default = layout.find_store(None, home=home)[0] if published else None
     roots = sorted({*published, *(work.parent for work in home.glob("*/work"))})

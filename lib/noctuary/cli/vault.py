@@ -19,7 +19,7 @@ from noctuary.core import errors, files
 from noctuary.core.foreign_json import parse_json
 from noctuary.sources.markdown import CONCEPT_NOTE, MEMORY_NOTE, SUFFIX
 
-# Names of files and folders: what memories say, without what could lead out of the vault.
+# Names of files and folders: text of memories, without parts that could lead out of the vault.
 
 MARKER = ".noctuary-vault.json"  # what was written, by name: a vault is written again in place
 _WRITING = ".noctuary-writing"
@@ -28,7 +28,7 @@ _MOST_NAME_CHARS = 50  # up to four bytes each: file systems end at 255
 _FORBIDDEN = re.compile(r'[\\/:*?"<>|#^\[\]%]+')
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?", re.IGNORECASE)
 _OURS = re.compile(r"(?:memories/[^./\\][^/\\]*|concepts)/[^./\\][^/\\]*\.md")
-# What YAML does not let stand in quotes, or takes for a line break.
+# Characters that YAML forbids in quotes or takes for a line break.
 _UNQUOTED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff]")
 
 
