@@ -238,7 +238,9 @@ def test_to_the_graph_what_is_hidden_is_as_good_as_absent(recaller: Recaller, as
 
     def ranked(graph: SnapshotGraph, mask: Mask | None) -> GraphRanking | None:
         leg = GraphLeg(graph, mask, *asked.weights)
-        return leg.rank(asked.query, pool, asked.base[pool], lambda p: asked.base[p])
+        return leg.rank(
+            asked.query, leg.link(asked.query), pool, asked.base[pool], lambda p: asked.base[p]
+        )
 
     masked = ranked(SnapshotGraph(recaller.reader), asked.shown)
     absent = ranked(Without(recaller.reader, asked.shown), None)

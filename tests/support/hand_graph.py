@@ -154,7 +154,9 @@ class AskedLeg:
         self.pool = np.array(sorted(base), dtype=np.int64)
 
     def rank(self, query: str) -> GraphRanking | None:
-        return self.leg.rank(query, self.pool, self.base[self.pool], lambda p: self.base[p])
+        return self.leg.rank(
+            query, self.leg.link(query), self.pool, self.base[self.pool], lambda p: self.base[p]
+        )
 
     def found(self, query: str) -> GraphRanking:
         ranking = self.rank(query)

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from noctuary.graph.fold import fold_name
 from noctuary.graph.sessions import spoken_by
-from noctuary.graph.walk import link_query
+from noctuary.graph.walk import Link, link_query
 from noctuary.lexical.search import idf
 from noctuary.recall.legs import pool_candidates
-from noctuary.recall.query import Mask
+from noctuary.recall.query import Mask, query_tokens
 from noctuary.recall.reader import SnapshotGraph, SnapshotReader
 from noctuary.recall.result import (
     COSINE,
@@ -26,7 +26,7 @@ from noctuary.recall.result import (
     Measure,
 )
 from noctuary.text.marks import ROLES
-from noctuary.text.tokens import CJK, Script, dominant_script, tokenize
+from noctuary.text.tokens import CJK, Script, dominant_script
 
 if TYPE_CHECKING:
     from noctuary.recall.search import BaseRanking
@@ -176,7 +176,7 @@ def score_answer(
     if vector is not None and measure.direction and found.signal == WORDS_AND_VECTORS:
         likeness = find_likeness(vector, measure)
     supports = find_supports(found, measure, likeness)
-    attribution = _attribute(reader, graph, query, mask)
+    attribution = _attribute(reader, graph, query, mask, ranking.links)
     best = float(supports.max(initial=-math.inf))
     of = dict(zip(found.positions.tolist(), supports.tolist(), strict=True))
     own = [max(of.get(p, -math.inf) for p in reader.sources_at(q)) for q in shown.tolist()]
@@ -194,7 +194,7 @@ def read_features(
     shown: NDArray[np.int64] = _NONE,
 ) -> Features:
     """Return what the score is made of; arguments as for `score_answer`."""
-    terms = tokenize(query)
+    terms = query_tokens(query)
     script = dominant_script(query)
     positions = pool_candidates([ranking.positions, shown])
     memories = _memories(reader, positions[positions < reader.first_live])
@@ -273,16 +273,21 @@ def _memories(reader: SnapshotReader, positions: NDArray[np.int64]) -> NDArray[n
 
 
 def _attribute(
-    reader: SnapshotReader, graph: SnapshotGraph, query: str, mask: Mask | None
+    reader: SnapshotReader,
+    graph: SnapshotGraph,
+    query: str,
+    mask: Mask | None,
+    links: Sequence[Link] | None,
 ) -> float:
     """Return `find_attribution` for the persons that the query names, if any of them speaks."""
     persons: dict[int, str] = {}
-    for link in link_query(query, graph.names_seen(mask)):
+    for link in link_query(query, graph.names_seen(mask)) if links is None else links:
         words = query[link.start : link.end]
         # A role ("user") names nobody.
         if graph.speaks(link.ordinal, mask) and fold_name(words) not in ROLES:
-            persons[link.ordinal] = f"{persons.get(link.ordinal, '')} {words}"
-    asked = set(tokenize(query)) - {t for words in persons.values() for t in tokenize(words)}
+            persons[link.ordinal] = f"{persons.get(link.ordinal, '')} {words}".lstrip()
+    named = {token for words in persons.values() for token in query_tokens(words)}
+    asked = set(query_tokens(query)) - named
     if not persons or not asked:
         return 0.0
     speakers = reader.sessions.speakers

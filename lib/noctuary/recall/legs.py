@@ -24,9 +24,9 @@ from noctuary.graph.sessions import (
 from noctuary.graph.walk import Link, Named, Walk, bridge, link_query, name_subjects, walk
 from noctuary.lexical.search import add_scores, best_positions, idf, top_positions
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.query import Mask, Positions, Scores
+from noctuary.recall.query import Mask, Positions, Scores, query_tokens
 from noctuary.recall.reader import SnapshotGraph, SnapshotReader
-from noctuary.text.tokens import UNSPACED, script_of, tokenize
+from noctuary.text.tokens import UNSPACED, script_of
 
 # The lexical and dense legs over the rows of every kind in scope. All kinds compare: the words of a
 # summary or of a live row weigh what they weigh in the corpus, their vectors are of one encoder.
@@ -91,7 +91,7 @@ def rank_lexical(
 
     `mask` says which rows are searched, as `Rows.searched`.
     """
-    asked = sorted(set(tokenize(query)))
+    asked = sorted(set(query_tokens(query)))
     slices = reader.look_up_terms(asked)
     scores = np.zeros(reader.end, dtype=np.float32)
     add_scores(scores, slices, reader.posting_positions, reader.posting_scores)
@@ -188,7 +188,7 @@ def find_exact_matches(
     reader: SnapshotReader, query: str, positions: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     """Tell which of the positions hold every token of the query, shape of `positions`."""
-    tokens = sorted(set(tokenize(query)))
+    tokens = sorted(set(query_tokens(query)))
     if len(tokens) < MIN_EXACT_TOKENS:
         return np.zeros(positions.shape, dtype=np.bool_)
     return np.logical_and.reduce(reader.holding(tokens, positions))
@@ -318,11 +318,14 @@ class GraphLeg(NamedTuple):
     session_weight: float = 1.0  # further factor on what sessions lend; 0 asks none
     as_of_us: int | None = None  # walk the edges that held then; None: those that still hold
 
+    def link(self, query: str) -> tuple[Link, ...]:
+        """Return the concepts that a query names, as far as the mask shows them."""
+        return link_query(query, self.graph.names_seen(self.mask))
+
     def rank(
-        self, query: str, pool: Positions, fused: Scores, fuse_at: FuseAt
+        self, query: str, links: tuple[Link, ...], pool: Positions, fused: Scores, fuse_at: FuseAt
     ) -> GraphRanking | None:
         """Return the pool (ascending) with what the graph adds, or None for nothing to add."""
-        links = link_query(query, self.graph.names_seen(self.mask))
         named = name_subjects(links, self.graph.mentions, self.mask)
         walked = self._walk(query, named, pool, fused, fuse_at)
         positions, base, scores, scale = pool, fused, fused, 1.0
@@ -379,9 +382,9 @@ class GraphLeg(NamedTuple):
         self, query: str, links: tuple[Link, ...], positions: Positions, scores: Scores
     ) -> Talk | None:
         speakers = [link for link in links if self.graph.speaks(link.ordinal, self.mask)]
-        asked = set(tokenize(query))
+        asked = set(query_tokens(query))
         # Who speaks is a relation of its own; as a word the name stands in every turn they say.
-        spoken = {t for link in speakers for t in tokenize(query[link.start : link.end])}
+        spoken = {t for link in speakers for t in query_tokens(query[link.start : link.end])}
         terms = self.graph.postings(sorted(asked - spoken or asked))
         ordinals, wings = [link.ordinal for link in speakers], self.graph.wings
         return listen(

@@ -20,7 +20,7 @@ from noctuary.recall.candidates import (
     ages_s,
     is_dated,
 )
-from noctuary.recall.query import Positions, Scores
+from noctuary.recall.query import Positions, Scores, query_tokens
 from noctuary.recall.result import RecallWarning
 from noctuary.recall.search import Search
 from noctuary.text.marks import estimate_tokens
@@ -220,7 +220,7 @@ def expansion_terms(query: str, texts: Iterable[str], at_most: int) -> list[str]
     No function words, the first form of each, ties by appearance; a text that comes twice counts
     twice.
     """
-    asked = set(tokenize(query))
+    asked = set(query_tokens(query))
     counts: dict[str, int] = {}
     shown: dict[str, str] = {}
     for text in texts:

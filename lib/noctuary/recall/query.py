@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from noctuary.core.types import UNDATED_US, to_micros
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.result import RecallWarning
+from noctuary.text.tokens import tokenize
 
 Mask = NDArray[np.bool_]  # over positions, made before any leg ranks
 
@@ -43,6 +45,12 @@ class Facet(NamedTuple):
     def code_of(self, value: str | None) -> int:
         """Return the code of a value; one that no memory has where it is unknown or None."""
         return self.values.index(value) if value in self.values else _NO_CODE
+
+
+@lru_cache(maxsize=16)
+def query_tokens(text: str) -> tuple[str, ...]:
+    """Return the tokens of a question; every step of one recall shares them."""
+    return tuple(tokenize(text))
 
 
 def aware(moment: datetime) -> datetime:

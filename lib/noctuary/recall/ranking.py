@@ -179,7 +179,9 @@ def _with_graph(search: Search, text: str, ranking: BaseRanking, rows: Rows) -> 
     with run.step("graph"):
         weights = (profile.graph_weight, profile.session_weight)
         leg = GraphLeg(search.graph, rows.memories, *weights, as_of_us)
-        found = leg.rank(text, ranking.positions[:size], ranking.fused[:size], fuse_at)
+        links = leg.link(text)
+        found = leg.rank(text, links, ranking.positions[:size], ranking.fused[:size], fuse_at)
+    ranking = ranking._replace(links=None if rows.hide_any else links)
     if found is None:
         return ranking
     if found.talk is not None and found.talk.left_out:
@@ -192,7 +194,9 @@ def _with_graph(search: Search, text: str, ranking: BaseRanking, rows: Rows) -> 
     fused = np.concatenate([found.fused, rest_fused])
     scores = np.concatenate([found.scores, rest_fused / found.scale])
     positions = np.concatenate([found.positions, rest])
-    return BaseRanking(positions, fused, scores, scores, scores, scores, *legs, found)
+    return BaseRanking(
+        positions, fused, scores, scores, scores, scores, *legs, found, ranking.links
+    )
 
 
 def rank_alone(

@@ -39,10 +39,10 @@ from noctuary.graph.walk import (
 )
 from noctuary.lexical.search import K1, B, idf
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.query import Facet, Mask
+from noctuary.recall.query import Facet, Mask, query_tokens
 from noctuary.recall.result import Calibration
 from noctuary.snapshot.arrays import OF_TURNS, SummaryArrays
-from noctuary.text.tokens import document_tokens, tokenize
+from noctuary.text.tokens import document_tokens
 
 if TYPE_CHECKING:
     from noctuary.embed.funnel import PrefixTier
@@ -290,7 +290,7 @@ class SnapshotReader:
             return np.empty(0, dtype=np.float32)
         from noctuary.recall.live import score_rows
 
-        tokens = tokenize(query)
+        tokens = query_tokens(query)
         frequencies = self.document_frequencies(sorted(set(tokens)))
         return score_rows(self.live.state, tokens, frequencies, self.count, self.mean_length)
 
@@ -662,7 +662,7 @@ class SnapshotGraph:
     def words_of(self, query: str) -> QueryWords:
         """Return the words of a query that some memory holds, as the graph asks for them."""
         reader = self._reader
-        columns, asked = "term, start, stop", sorted(set(tokenize(query)))
+        columns, asked = "term, start, stop", sorted(set(query_tokens(query)))
         rows = reader.look_up("terms", "term", columns, asked)
         frequencies = np.array([stop - start for _, start, stop in rows], dtype=np.int64)
         tokens = [term for term, *_ in rows]

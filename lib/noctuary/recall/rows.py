@@ -64,6 +64,11 @@ class Rows(NamedTuple):
         """Say whether nothing is searched."""
         return self.searched is not None and not self.searched.any()
 
+    @property
+    def hide_any(self) -> bool:
+        """Say whether memories that the scope allows are left out, or may be until a hit."""
+        return self.hidden is not None or self.turns is not None
+
     def are_summaries(self, positions: NDArray[np.int64]) -> Mask:
         """Tell which of the positions that are searched are summaries of turns."""
         return np.zeros(positions.shape, np.bool_) if self.turns is None else ~self.turns[positions]

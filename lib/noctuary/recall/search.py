@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.types import fire, has_hooks, to_micros
+from noctuary.graph.walk import Link
 from noctuary.recall.candidates import Candidates, Ledger, PastQuery
 from noctuary.recall.inputs import GuardResult, Inputs, look_down
 from noctuary.recall.legs import GraphRanking, Leg
@@ -94,6 +95,9 @@ class BaseRanking(NamedTuple):
     lexical: Leg
     dense: Leg
     graph: GraphRanking | None = None  # None where it abstained
+    # Concepts that the query names among all that the scope shows; None where the graph leg did not
+    # look, or saw less.
+    links: tuple[Link, ...] | None = None
     exact: Mask | None = None  # which hold every word of the query; None without a bonus for it
     # Summaries of turns that were hit, ascending; their turns are candidates in their place.
     opened: Positions | None = None
