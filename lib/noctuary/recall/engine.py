@@ -22,7 +22,6 @@ from noctuary.core.types import (
     to_micros,
 )
 from noctuary.graph.walk import mention_span
-from noctuary.recall.candidates import Candidates, PhaseOutcome, PositionRef, name_positions
 from noctuary.recall.inputs import Inputs, guard_model
 from noctuary.recall.legs import GraphPath, Leg, importance_of, path_of
 from noctuary.recall.profile import RAW, RetrievalProfile
@@ -47,7 +46,15 @@ from noctuary.recall.result import (
     RecallWarning,
 )
 from noctuary.recall.rows import Archived, Rows, find_archived, find_rows, see
-from noctuary.recall.search import BaseRanking, RecallRun, Search
+from noctuary.recall.search import (
+    BaseRanking,
+    Candidates,
+    PhaseOutcome,
+    PositionRef,
+    RecallRun,
+    Search,
+    name_positions,
+)
 
 if TYPE_CHECKING:
     from noctuary.compact.archive import ArchiveReader

@@ -11,7 +11,6 @@ import numpy as np
 from noctuary.core.errors import EncoderError, SnapshotCorruptError, StoreError
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.types import NOTHING, from_micros
-from noctuary.recall.candidates import BREAKDOWN_KEYS, Row
 from noctuary.recall.engine import Recaller
 from noctuary.recall.inputs import Inputs
 from noctuary.recall.legs import Leg, rank_dense, rank_lexical
@@ -20,6 +19,7 @@ from noctuary.recall.query import Mask, Query, Scope, build_mask
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import MemoryId, RecallResult, RecallWarning, plain
 from noctuary.recall.rows import Rows
+from noctuary.recall.search import BREAKDOWN_KEYS, Row
 from noctuary.recall.trace import LIMIT, TURN_VIEW
 
 # Why a memory did, or did not, come back: the first stage of a recall that lost it.

@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.recall.candidates import (
+from noctuary.recall.query import Positions, Scores, query_tokens
+from noctuary.recall.result import RecallWarning
+from noctuary.recall.search import (
     SECONDS_PER_DAY,
     SECONDS_PER_HOUR,
     US_PER_SECOND,
     Candidates,
     PastQuery,
     PhaseOutcome,
+    Search,
     ages_s,
     is_dated,
 )
-from noctuary.recall.query import Positions, Scores, query_tokens
-from noctuary.recall.result import RecallWarning
-from noctuary.recall.search import Search
 from noctuary.text.marks import estimate_tokens
 from noctuary.text.tokens import MARKS, is_stop_word, tokenize
 from noctuary.usage.reader import ltp_multiplier

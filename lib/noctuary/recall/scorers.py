@@ -7,13 +7,12 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.recall.candidates import ages_s
 from noctuary.recall.legs import Leg
 from noctuary.recall.phases import Codes
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Positions, Scores, query_tokens
 from noctuary.recall.reader import SnapshotReader
-from noctuary.recall.search import Search
+from noctuary.recall.search import Search, ages_s
 
 # Base rankings other than fusion, as libravdb defines them, each one function over arrays.
 #

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,16 +18,13 @@ from noctuary.graph.successors import (
     confidence_of,
     keys_of,
 )
-from noctuary.recall.candidates import Candidates, Dropped, PhaseOutcome, PositionRef
 from noctuary.recall.query import Positions, Scores
 from noctuary.recall.reader import SummaryView
 from noctuary.recall.result import RecallWarning
 from noctuary.recall.rows import Successor
 from noctuary.recall.scorers import quality
+from noctuary.recall.search import Candidates, Dropped, PhaseOutcome, PositionRef, Search
 from noctuary.text.kinds import are_apart
-
-if TYPE_CHECKING:
-    from noctuary.recall.search import Search
 
 
 def quoted(text: str | None) -> str:
