@@ -38,6 +38,7 @@ from noctuary.recall.profile import FIELD_NAMES, RetrievalProfile
 from noctuary.recall.query import Query, Scope, build_mask
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import RecallResult, RecallWarning, plain
+from noctuary.sources.live import read_state, record_state
 from noctuary.usage.reader import BATCH_ROWS, Usage, UsageReader
 
 # The replay log: one packet per row, bounded in size. It holds the texts of queries, so only its
@@ -76,10 +77,10 @@ REPLAY_LOG = log_format()
 
 
 class FoundPackets(NamedTuple):
-    """Packets of a log, the oldest first."""
+    """Packets of a log, oldest first."""
 
     packets: list[dict[str, Any]]
-    unreadable: int  # rows that hold none
+    unreadable: int  # rows that are not a packet
 
 
 def append_packet(path: Path, packet: Mapping[str, Any]) -> str | None:
@@ -142,64 +143,43 @@ def _read(path: Path, which: str, values: Sequence[Any]) -> FoundPackets:
 
 _RAISED: Mapping[str, type[Exception]] = {
     error.__name__: error for error in (FingerprintMismatchError, EncoderError, OSError, ValueError)
-}  # what inputs may raise, the narrower before the wider
+}  # errors that inputs may raise, subclasses first
 _VECTOR = np.dtype("<f4")
 _NEVER = [0, 0, UNDATED_US]
 
-_NAMES = {"query_vector": "vectors", "usage_of": "usage", "rerank": "reranked"}
-_BY_KEY = {"query_vector": "vector ", "known_share": "", "most_used": "", "co_retrieved": "",
-           "past_queries": "past ", "rerank": ""}  # fmt: skip
-"""Methods of `Inputs` that are asked more than once in a recall, and what a fault of one is kept
-under; the answers of all others are one of a recall."""
-_LATER = {"live", "live_vectors", "known_share"}  # packets of before have none
-
 
 class ArchiveLostError(StoreError):
-    """What was archived at the time of a recall cannot be found out any more."""
+    """The archive does not say any more what it hid at the time of a recall."""
 
 
-def _key(method: str, asked: Sequence[Any], how: Mapping[str, Any]) -> str:
-    """Return what one answer is kept under; how long it may take (a float) is no part of it."""
-    if method not in _BY_KEY or method == "most_used":
-        return str(asked[0]) if asked and method == "most_used" else ""
-    texts: list[str] = []
-    for value in asked:
-        if not isinstance(value, float):
-            texts += [value] if isinstance(value, str) else value
-    return hash_text(*texts, *(repr(v) for v in how.values() if not isinstance(v, float)))
-
-
-def _pack(method: str, answer: Any, asked: Sequence[Any]) -> Any:
-    """Return an answer as JSON."""
-    if method in ("usage_of", "co_retrieved"):
-        # Three numbers of each memory, or one: what it never has is left out.
-        rows: list[Any] = np.array(answer).T.tolist()
-        return {m: row for m, row in zip(asked[0], rows, strict=True) if row not in (0, _NEVER)}
-    if method == "past_queries":
-        found, fault = answer
-        return {"found": [[*row[:3], list(row[3])] for row in found], "fault": fault}
-    if method == "live" and answer is not None:
-        from noctuary.sources.live import record_state
-
-        return record_state(answer)
-    return _plain(answer)
-
-
-def _plain(answer: Any) -> Any:
+def _to_json(answer: Any, _: Any = None) -> Any:
     if isinstance(answer, RecallWarning):
         return answer.to_json()
     if isinstance(answer, Mapping):
-        fields = cast("Mapping[str, Any]", answer)
-        return {key: _plain(value) for key, value in fields.items()}
+        return {key: _to_json(value) for key, value in cast("Mapping[str, Any]", answer).items()}
     if not isinstance(answer, np.ndarray):
-        return answer
+        return plain(answer)
     array = cast("NDArray[Any]", answer)
     if array.dtype != np.float32:
         return array.tolist()
     return base64.b64encode(np.ascontiguousarray(array, dtype=_VECTOR).tobytes()).decode("ascii")
 
 
-def _read_vector(text: Any, *_: Any) -> NDArray[np.float32]:
+def _write_counts(answer: Any, asked: Sequence[Any]) -> dict[str, Any]:
+    """Return one number or three by memory, without those of memories that were never recalled."""
+    rows: list[Any] = np.array(answer).T.tolist()
+    return {m: row for m, row in zip(asked[0], rows, strict=True) if row not in (0, _NEVER)}
+
+
+def _read_counts(kept: Any, asked: Sequence[Any], never: Any = 0) -> NDArray[np.int64]:
+    return np.array([(kept or {}).get(m, never) for m in asked[0]], dtype=np.int64)
+
+
+def _read_usage(kept: Any, asked: Sequence[Any]) -> Usage:
+    return Usage(*_read_counts(kept, asked, _NEVER).reshape(-1, len(_NEVER)).T)
+
+
+def _read_vector(text: Any, _: Any) -> NDArray[np.float32]:
     if text is None:
         raise EncoderError("the replay packet holds no vector of this text")
     return np.frombuffer(base64.b64decode(text), dtype=_VECTOR).astype(np.float32)
@@ -207,22 +187,11 @@ def _read_vector(text: Any, *_: Any) -> NDArray[np.float32]:
 
 def _read_vectors(kept: Any, asked: Sequence[Any]) -> Any:
     hashes = (row.content_hash for row in asked[0])
-    return {key: _read_vector(kept[key]) for key in hashes if kept and key in kept}
+    return {key: _read_vector(kept[key], None) for key in hashes if kept and key in kept}
 
 
-def _read_live(kept: Any, _: Any) -> Any:
-    from noctuary.sources.live import read_state
-
-    return None if kept is None else read_state(kept)
-
-
-def _read_usage(kept: Any, asked: Sequence[Any]) -> Usage:
-    rows = np.array([(kept or {}).get(m, _NEVER) for m in asked[0]], dtype=np.int64)
-    return Usage(*rows.reshape(len(asked[0]), len(_NEVER)).T)
-
-
-def _read_counts(kept: Any, asked: Sequence[Any]) -> NDArray[np.int64]:
-    return np.array([(kept or {}).get(m, 0) for m in asked[0]], dtype=np.int64)
+def _write_past(answer: Any, _: Any) -> Any:
+    return {"found": plain([tuple(row) for row in answer[0]]), "fault": answer[1]}
 
 
 def _read_past(kept: Any, _: Any) -> Any:
@@ -235,26 +204,40 @@ def _read_scores(kept: Any, asked: Sequence[Any]) -> NDArray[np.float64] | Recal
         message = f"the replay packet holds no scores of {asked[0]} for these memories"
         return RecallWarning("reranker_unavailable", message)
     if isinstance(kept, Mapping):
-        told = cast("Mapping[str, Any]", kept)
-        return RecallWarning(str(told["code"]), str(told["message"]))
+        return RecallWarning(**cast("Mapping[str, str]", kept))
     return np.array(kept, dtype=np.float64)
 
 
-_UNPACK: Mapping[str, Callable[[Any, Sequence[Any]], Any]] = {
-    "encoder": lambda kept, _: kept,
-    "knows_usage": lambda kept, _: bool(kept),
-    "live": _read_live,
-    "query_vector": _read_vector,
-    "known_share": lambda kept, _: 1.0 if kept is None else float(kept),
-    "live_vectors": _read_vectors,
-    "usage_of": _read_usage,
-    "most_used": lambda kept, _: list(kept or ()),
-    "co_retrieved": _read_counts,
-    "past_queries": _read_past,
-    "rerank": _read_scores,
-}
-"""By method of `Inputs`: (JSON or None where nothing was kept, arguments) -> answer. The clock and
-the archive are kept by hand."""
+_Convert = Callable[[Any, Sequence[Any]], Any]
+
+_KEPT: Mapping[str, tuple[str, str | None, _Convert, _Convert]] = {
+    "encoder": ("encoder", None, lambda kept, _: kept, _to_json),
+    "knows_usage": ("knows_usage", None, lambda kept, _: bool(kept), _to_json),
+    "live": ("live", None, lambda kept, _: kept and read_state(kept),
+             lambda state, _: state and record_state(state)),
+    "live_vectors": ("live_vectors", None, _read_vectors, _to_json),
+    "usage_of": ("usage", None, _read_usage, _write_counts),
+    "query_vector": ("vectors", "vector ", _read_vector, _to_json),
+    "known_share": ("known_share", "", lambda kept, _: 1.0 if kept is None else kept, _to_json),
+    "most_used": ("most_used", "", lambda kept, _: kept or [], _to_json),
+    "co_retrieved": ("co_retrieved", "", _read_counts, _write_counts),
+    "past_queries": ("past_queries", "past ", _read_past, _write_past),
+    "rerank": ("reranked", "", _read_scores, _to_json),
+}  # fmt: skip
+"""By method of `Inputs`: its entry in the record; the prefix of errors where a recall calls it more
+than once and every answer has a key, else None; how an answer is read from JSON (None where nothing
+was kept) and the arguments; how it is written. The clock and the archive are kept by hand."""
+
+
+def _key(method: str, asked: Sequence[Any], how: Mapping[str, Any]) -> str:
+    """Return the key of one answer; how long it may take (a float) is not part of it."""
+    if method == "most_used":
+        return str(asked[0])
+    texts: list[str] = []
+    for value in asked:
+        if not isinstance(value, float):
+            texts += [value] if isinstance(value, str) else value
+    return hash_text(*texts, *(repr(v) for v in how.values() if not isinstance(v, float)))
 
 
 class RecordingInputs:
@@ -264,15 +247,16 @@ class RecordingInputs:
         self._inputs = inputs
         self.record: dict[str, Any] = {
             "now_us": inputs.now_us(), "encoder": None, "archive": None, "knows_usage": False,
-            "raised": {}, "usage": {}, **{_NAMES.get(name, name): {} for name in _BY_KEY},
+            "raised": {}, "usage": {},
         }  # fmt: skip
+        self.record |= {name: {} for name, errors, *_ in _KEPT.values() if errors is not None}
 
     def now_us(self) -> int:
         """Return the clock as it was when the recall began."""
         return self.record["now_us"]
 
     def archive(self) -> ArchiveState | None:
-        """Return what is archived; the ids of the plans in force say all, a plan never changes."""
+        """Return the archive; the ids of its plans are enough, because a plan never changes."""
         state = self._inputs.archive()
         if state is not None:
             kept = {"moment_us": self.now_us(), "plans": sorted(state.plans)}
@@ -280,45 +264,45 @@ class RecordingInputs:
         return state
 
     def __getattr__(self, method: str) -> Any:
-        name, ask = _NAMES.get(method, method), getattr(self._inputs, method)
+        (name, errors, _, write), ask = _KEPT[method], getattr(self._inputs, method)
 
         def recorded(*asked: Any, **how: Any) -> Any:
-            key = _key(method, asked, how)
+            key = "" if errors is None else _key(method, asked, how)
             try:
                 answer = ask(*asked, **how)
             except tuple(_RAISED.values()) as error:
                 kind = next(n for n, kind in _RAISED.items() if isinstance(error, kind))
-                self.record["raised"][_BY_KEY.get(method, "") + key] = [kind, str(error)]
+                self.record["raised"][(errors or "") + key] = [kind, str(error)]
                 raise
-            told = _pack(method, answer, asked)
-            if method in _BY_KEY:
-                self.record[name][key] = told
+            written = write(answer, asked)
+            if errors is not None:
+                self.record[name][key] = written
             elif method == "usage_of":
-                self.record[name].update(told)
-            elif told is not None:
-                self.record[name] = told
+                self.record[name].update(written)
+            elif written is not None:
+                self.record[name] = written
             return answer
 
         return recorded
 
 
 class RecordedInputs:
-    """Answers from a record, through JSON or not; what was never asked then is unknown now."""
+    """Answers from a record; whatever was not asked then is unknown now."""
 
     def __init__(
         self,
         record: Mapping[str, Any],
         archive_at: Callable[[int], ArchiveState | None] | None = None,
     ) -> None:
-        """Take a record, and what says what was archived at a moment (microseconds)."""
+        """Take a record, and a function that returns the archive at a moment (microseconds)."""
         self.record, self.archive_at = record, archive_at
 
     def now_us(self) -> int:
-        """Return the clock of then."""
+        """Return the clock of the recorded recall."""
         return int(self.record["now_us"])
 
     def archive(self) -> ArchiveState | None:
-        """Return what was archived then; ArchiveLostError where nothing knows it."""
+        """Return the archive as it was; ArchiveLostError where it has changed since."""
         kept = self.record.get("archive")
         if kept is None:
             return None
@@ -332,19 +316,16 @@ class RecordedInputs:
         return state
 
     def __getattr__(self, method: str) -> Any:
-        unpack, name, fault = _UNPACK[method], _NAMES.get(method, method), _BY_KEY.get(method)
+        name, errors, read, _ = _KEPT[method]
 
         def recorded(*asked: Any, **how: Any) -> Any:
+            if errors is None:
+                return read(self.record.get(name), asked)
             key = _key(method, asked, how)
-            if fault and fault + key in self.record["raised"]:
-                kind, message = self.record["raised"][fault + key]
+            if errors and errors + key in self.record["raised"]:
+                kind, message = self.record["raised"][errors + key]
                 raise _RAISED[kind](message)
-            if method in _LATER and name not in self.record:
-                return unpack(None, asked)
-            found: Any = self.record[name]
-            if method in _BY_KEY:
-                found = found.get(key)
-            return unpack(found, asked)
+            return read(self.record[name].get(key), asked)
 
         return recorded
 
