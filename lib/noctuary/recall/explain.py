@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from noctuary.core.errors import EncoderError, SnapshotCorruptError, StoreError
+from noctuary.core.errors import EncoderError, StoreError
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.types import NOTHING, from_micros
 from noctuary.recall.engine import Recaller
@@ -16,7 +17,7 @@ from noctuary.recall.inputs import Inputs
 from noctuary.recall.legs import Leg, rank_dense, rank_lexical
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Mask, Query, Scope, build_mask
-from noctuary.recall.reader import SnapshotReader
+from noctuary.recall.reader import SnapshotReader, telling_damage
 from noctuary.recall.result import MemoryId, RecallResult, RecallWarning, plain
 from noctuary.recall.rows import Rows
 from noctuary.recall.search import BREAKDOWN_KEYS, Row
@@ -96,7 +97,6 @@ def explain_memory(
         return Why(memory_id, UNKNOWN, said, facts)
     if not _is_allowed(reader, position, mask):
         return _out_of_scope(reader, query.scope, memory_id, position)
-    # What the recall searched, as it is now; nothing changes it within a moment.
     rows = recaller.find_rows(query.profile, inputs, mask)
     result = recaller.ask(asked, inputs)
     stands = rows.stands_for(position)
@@ -104,40 +104,42 @@ def explain_memory(
         why = _follow(recaller, query, rows, memory_id, position, result)
     elif stands < reader.count:
         why = _archived(reader, inputs, memory_id, stands)
-    elif (met := _met(memory_id, result)) is not None and not _is_behind(met):
-        other = str(reader.public_ids([stands])[stands])
-        said = f"It is a turn of the summary [{other}], which the recall searches in its place."
-        if _met(other, result) is not None:
-            said = f"It came through its summary [{other}], which the recall searched in its place."
-        facts = {**met.facts, "summarized_by": other}
-        why = met._replace(sentences=(*met.sentences, said), facts=facts)
     else:
-        other = str(reader.public_ids([stands])[stands])
-        then = _follow(recaller, query, rows, other, stands, result)
-        said = (
-            f"[{memory_id}] is a turn of the summary [{other}], which the recall searched instead.",
-            f"turn_view is summaries; raw searches the turns. `noctuary expand {other}` shows it.",
-        )
-        facts = {"summarized_by": other, "summary": {"stage": then.stage, **then.facts}}
-        why = Why(memory_id, BEHIND_SUMMARY, (*said, *then.sentences), facts, then.steps)
+        why = _turn_of_summary(recaller, query, rows, memory_id, stands, result)
     return why._replace(result=result)
 
 
 def _full_id(reader: SnapshotReader, inputs: Inputs, scope: Scope, memory_id: str) -> str:
     """Return the id of the one memory that another spelling of an id means; else as it is."""
-    whose = _of_user(reader, scope.user)
-    if _position_of(reader, memory_id) is not None or not reader.other_ids(memory_id):
+    others = reader.other_ids(memory_id)
+    if not others or _position_of(reader, memory_id) is not None:
         return memory_id
-    state = inputs.live()
+    state, whose = inputs.live(), _of_user(reader, scope.user)
     live = {row.memory.memory_id for row in state.rows} if state is not None else set[str]()
-    places = reader.positions_of(reader.other_ids(memory_id))
+    places = reader.positions_of(others)
     found = {one for one, place in places.items() if _is_allowed(reader, place, whose)}
-    found |= live.intersection(reader.other_ids(memory_id))
+    found |= live.intersection(others)
     return found.pop() if len(found) == 1 and memory_id not in live else memory_id
 
 
-def _is_behind(why: Why) -> bool:
-    return why.facts.get("dropped_at") == TURN_VIEW
+def _turn_of_summary(
+    recaller: Recaller, query: Query, rows: Rows, memory_id: str, stands: int, result: RecallResult
+) -> Why:
+    """Explain a turn whose summary the recall searched in its place."""
+    other, met = str(recaller.reader.public_ids([stands])[stands]), _met(memory_id, result)
+    facts: dict[str, Any] = {"summarized_by": other}
+    if met is not None and met.facts.get("dropped_at") != TURN_VIEW:
+        said = f"It is a turn of the summary [{other}], which the recall searches in its place."
+        if _met(other, result) is not None:
+            said = f"It came through its summary [{other}], which the recall searched in its place."
+        return met._replace(sentences=(*met.sentences, said), facts={**met.facts, **facts})
+    then = _follow(recaller, query, rows, other, stands, result)
+    said = (
+        f"[{memory_id}] is a turn of the summary [{other}], which the recall searched instead.",
+        f"turn_view is summaries; raw searches the turns. `noctuary expand {other}` shows it.",
+    )
+    facts["summary"] = {"stage": then.stage, **then.facts}
+    return Why(memory_id, BEHIND_SUMMARY, (*said, *then.sentences), facts, then.steps)
 
 
 def _of_store(
@@ -255,9 +257,9 @@ def _met(memory_id: str, result: RecallResult) -> Why | None:
     rows = [r for r in result.candidate_trace or () if str(r.get("memory_id")) == memory_id]
     if not rows:
         return None
-    if rows[-1]["dropped_at"] == LIMIT:
-        return _below_limit(memory_id, result)
     row = rows[-1]
+    if row["dropped_at"] == LIMIT:
+        return _below_limit(memory_id, result)
     said = (
         f"[{memory_id}] was found, then dropped by {row['dropped_at']}: {row['reason']}.",
         f"Its score was {row['score']:.3f} then.",
@@ -270,30 +272,26 @@ def _met(memory_id: str, result: RecallResult) -> Why | None:
 def _below_limit(memory_id: str, result: RecallResult) -> Why:
     candidates = [row for row in result.candidates or () if "place" in row]
     (own,) = (row for row in candidates if str(row["id"]) == memory_id)
-    kept, score = len(result.memories), own["final_score"]
-    last = candidates[kept - 1]
-    where = f"place {own['place']} of {len(candidates)}"
-    better = f"the last one returned, [{last['id']}], has {last['final_score']:.3f}"
+    last = candidates[len(result.memories) - 1]
+    score, best = own["final_score"], last["final_score"]
+    place = f"place {own['place']} of {len(candidates)}"
     said = (
-        f"[{memory_id}] was found, at {where}; {kept} were asked for.",
-        f"Its score is {score:.3f}; {better}.",
+        f"[{memory_id}] was found, at {place}; {len(result.memories)} were asked for.",
+        f"Its score is {score:.3f}; the last one returned, [{last['id']}], has {best:.3f}.",
     )
     facts = {
         "place": own["place"],
         "candidates": len(candidates),
         "final_score": score,
         "last_returned": last["id"],
-        "last_returned_score": last["final_score"],
+        "last_returned_score": best,
     }
-    # Each step's part of the one and of the other, in the order of the breakdown.
+    # What each step gave both, in the order of the breakdown.
     mine = {event["phase"]: event for event in own["score_events"]}
     theirs = {event["phase"]: event["delta"] for event in last["score_events"]}
-    none = {"delta": 0.0, "reason": ""}
     steps = tuple(
         {
-            "phase": phase,
-            "delta": mine.get(phase, none)["delta"],
-            "reason": mine.get(phase, none)["reason"],
+            **mine.get(phase, {"phase": phase, "delta": 0.0, "reason": ""}),
             "delta_of_last_returned": theirs.get(phase, 0.0),
         }
         for phase in BREAKDOWN_KEYS
@@ -368,29 +366,28 @@ def find_standings(
     """Rank everything that is searched by the words of the query, and by its cosine to it."""
     reader = recaller.reader
 
-    def stand(name: str, leg: Leg) -> Standing:
-        score = float(leg.scores_at(np.array([position], dtype=np.int64))[0])
-        return Standing(name, leg.rank_of().get(position), score, int(leg.ranking.size))
+    def stand(name: str, weight: float, rank: Callable[[], Leg]) -> Standing:
+        fault = f"off ({name}_weight 0)"
+        if weight > 0:
+            try:
+                leg = rank()
+                score = float(leg.scores_at(np.array([position], dtype=np.int64))[0])
+                return Standing(name, leg.rank_of().get(position), score, int(leg.ranking.size))
+            except (EncoderError, OSError, ValueError) as error:
+                fault = f"could not be asked: {error}"
+        return Standing(name, None, None, 0, fault)
 
-    if profile.scorer != "fusion":
-        pass
-    elif profile.lexical_weight <= 0:
-        yield Standing("lexical", None, None, 0, "off (lexical_weight 0)")
+    def dense() -> Leg:
+        vector = recaller.inputs_now().query_vector(query)
+        return rank_dense(reader, vector, rows.searched, reader.end)
+
+    if profile.scorer == "fusion":
+        words = partial(rank_lexical, reader, query, rows.searched, reader.end)
+        yield stand("lexical", profile.lexical_weight, words)
+    if profile.dense_weight > 0 and reader.vectors is None:
+        yield Standing("dense", None, None, 0, "the snapshot has no vectors")
     else:
-        found = rank_lexical(reader, query, rows.searched, reader.end)
-        yield stand("lexical", found)
-    fault = None if profile.dense_weight > 0 else "off (dense_weight 0)"
-    if fault is None and reader.vectors is None:
-        fault = "the snapshot has no vectors"
-    if fault is None:
-        try:
-            vector = recaller.inputs_now().query_vector(query)
-            found = rank_dense(reader, vector, rows.searched, reader.end)
-            yield stand("dense", found)
-        except (EncoderError, OSError, ValueError) as error:
-            fault = f"could not be asked: {error}"
-    if fault is not None:
-        yield Standing("dense", None, None, 0, fault)
+        yield stand("dense", profile.dense_weight, dense)
 
 
 def _say_standing(standing: Standing, allowed: int, depth: int) -> str:
@@ -465,15 +462,10 @@ def expand_from(
     reader: SnapshotReader, snapshot_id: str, summary_id: str, user: str | None
 ) -> Expansion:
     """Return what a summary of an opened snapshot stands for; errors as of `expand`."""
-    try:
+    with telling_damage(snapshot_id):
         position, mask = reader.summaries.position_of(summary_id), _of_user(reader, user)
         if position is not None and _is_allowed(reader, position, mask):
             return _expansion(reader, snapshot_id, summary_id, position, mask)
-    # Damage below the reach of the quick check raises whatever the step that meets it raises.
-    except Exception as error:
-        raise SnapshotCorruptError(
-            f"{type(error).__name__} in {snapshot_id}: run `noctuary doctor`"
-        ) from error
     raise UnknownSummaryError(
         f"there is no summary {summary_id!r} in snapshot {snapshot_id} for "
         f"{'nobody in particular' if user is None else 'user ' + repr(user)}: ids of summaries "
