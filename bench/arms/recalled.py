@@ -11,9 +11,15 @@ from bench.arms.base import ArmRetriever, Hits
 from bench.arms.corpus_views import CorpusViews
 from bench.arms.freshness import Freshness
 from noctuary.evaluate.labels import Query
-from noctuary.recall.legs import GraphLeg, fuse, pool_candidates, rank_dense, rank_lexical
+from noctuary.recall.legs import (
+    GraphLeg,
+    SnapshotGraph,
+    fuse,
+    pool_candidates,
+    rank_dense,
+    rank_lexical,
+)
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.reader import SnapshotGraph
 from noctuary.recall.rows import Rows
 
 

@@ -25,10 +25,10 @@ from noctuary.graph.walk import (
     link_query,
 )
 from noctuary.recall.engine import Recaller
-from noctuary.recall.legs import GraphLeg, GraphRanking, path_of
+from noctuary.recall.legs import GraphLeg, GraphRanking, SnapshotGraph, path_of
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Facet, Mask, Scope, build_mask
-from noctuary.recall.reader import SnapshotGraph, SnapshotReader
+from noctuary.recall.reader import SnapshotReader
 from tests.support.lean import write_encoder
 from tests.support.store import Store, day_us, memory, new_store, renumber, turns
 

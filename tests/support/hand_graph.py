@@ -19,9 +19,9 @@ from noctuary.graph.walk import (
     MentionArrays,
     RareConcepts,
 )
-from noctuary.recall.legs import GraphLeg, GraphRanking
+from noctuary.recall.legs import GraphLeg, GraphRanking, SnapshotGraph
 from noctuary.recall.query import Facet
-from noctuary.recall.reader import SnapshotGraph, SnapshotReader
+from noctuary.recall.reader import SnapshotReader
 from noctuary.text.tokens import tokenize
 
 SUBJECT = RELATIONS.index("mentions_subject")

@@ -13,9 +13,9 @@ from noctuary.graph.fold import fold_name
 from noctuary.graph.sessions import spoken_by
 from noctuary.graph.walk import Link, link_query
 from noctuary.lexical.search import idf
-from noctuary.recall.legs import pool_candidates
+from noctuary.recall.legs import SnapshotGraph, pool_candidates
 from noctuary.recall.query import Mask, query_tokens
-from noctuary.recall.reader import SnapshotGraph, SnapshotReader
+from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import (
     COSINE,
     COVERAGE,

@@ -23,7 +23,7 @@ from noctuary.core.types import (
 )
 from noctuary.graph.walk import mention_span
 from noctuary.recall.inputs import Inputs, guard_model
-from noctuary.recall.legs import GraphPath, Leg, importance_of, path_of
+from noctuary.recall.legs import GraphPath, Leg, SnapshotGraph, importance_of, path_of
 from noctuary.recall.profile import RAW, RetrievalProfile
 from noctuary.recall.query import (
     Mask,
@@ -36,7 +36,7 @@ from noctuary.recall.query import (
     private_mask,
 )
 from noctuary.recall.ranking import rank, retrieve
-from noctuary.recall.reader import SnapshotGraph, SnapshotReader, open_serving
+from noctuary.recall.reader import SnapshotReader, open_serving
 from noctuary.recall.result import (
     Answerability,
     GraphHit,

@@ -11,6 +11,7 @@ from noctuary.recall.inputs import Inputs
 from noctuary.recall.legs import (
     GraphLeg,
     Leg,
+    SnapshotGraph,
     add_exact_match,
     apply_importance,
     find_exact_matches,
@@ -23,7 +24,7 @@ from noctuary.recall.legs import (
 )
 from noctuary.recall.profile import TURNS, RetrievalProfile
 from noctuary.recall.query import Mask, Positions, Query, Scores
-from noctuary.recall.reader import SnapshotGraph, SnapshotReader
+from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.rows import Rows
 from noctuary.recall.search import BaseRanking, QueryVector, Search
 

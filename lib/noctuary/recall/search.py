@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from noctuary.core.types import NOTHING, UNDATED_US, fire, has_hooks, to_micros
 from noctuary.graph.walk import Link
 from noctuary.recall.inputs import GuardResult, Inputs, look_down
-from noctuary.recall.legs import GraphRanking, Leg
+from noctuary.recall.legs import GraphRanking, Leg, SnapshotGraph
 from noctuary.recall.query import Mask, Positions, Query, Scores, aware
-from noctuary.recall.reader import SnapshotGraph, SnapshotReader, SummaryView
+from noctuary.recall.reader import SnapshotReader, SummaryView
 from noctuary.recall.result import MemoryId, RecallWarning
 from noctuary.recall.rows import Rows, Successor, through_hidden
 

@@ -28,11 +28,11 @@ from noctuary.recall.answerability import (
     score_answer,
 )
 from noctuary.recall.engine import Recaller
-from noctuary.recall.legs import Leg, ScoresAt
+from noctuary.recall.legs import Leg, ScoresAt, SnapshotGraph
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Mask, Query, Scope
 from noctuary.recall.ranking import rank, rank_alone
-from noctuary.recall.reader import SnapshotGraph, SnapshotReader
+from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import (
     COSINE,
     COVERAGE,
