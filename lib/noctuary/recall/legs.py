@@ -467,7 +467,7 @@ class GraphLeg(NamedTuple):
     ) -> Talk | None:
         speakers = [link for link in links if self.graph.speaks(link.ordinal, self.mask)]
         asked = set(query_tokens(query))
-        # Who speaks is a relation of its own; as a word the name stands in every turn they say.
+        # Speaking is a relation of its own; as a word, the name is in every turn of the speaker.
         spoken = {t for link in speakers for t in query_tokens(query[link.start : link.end])}
         terms = self.graph.postings(sorted(asked - spoken or asked))
         ordinals, wings = [link.ordinal for link in speakers], self.graph.wings
@@ -543,7 +543,7 @@ def _heard(ranking: GraphRanking, talk: Talk, place: int) -> Iterator[_Part]:
     same = slice(talk.owners.searchsorted(owner), talk.owners.searchsorted(owner, "right"))
     base = ranking.before[same]
     best = int(talk.members[same][base.argmax()])
-    # The best member of a session owes it to the query and to nobody else.
+    # The best member of a session got there by the query alone.
     origin = None if best == position else best
     if not talk.is_turn[place]:
         share = FACT_COVERAGE_WEIGHT * float(talk.coverage[place])

@@ -236,7 +236,7 @@ def expansion_terms(query: str, texts: Iterable[str], at_most: int) -> list[str]
 
 
 def query_expansion(candidates: Candidates, search: Search) -> PhaseOutcome:
-    """Add what further questions find; what the query itself found keeps its score."""
+    """Add results of further questions; those of the query itself keep their scores."""
     asked, similar = search.query.text, _similar(search)
     texts = _texts_found(similar, search)
     terms = expansion_terms(asked, texts, MAX_TERMS)

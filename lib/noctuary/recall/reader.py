@@ -228,7 +228,7 @@ class SnapshotReader:
         try:
             return SnapshotReader(directory, manifest)
         except StoreError:
-            raise  # says what to do: the tombstones cannot be read
+            raise  # its message names the remedy: the tombstones cannot be read
         except Exception as error:
             # numpy parses a damaged header as Python and lets every parser error through.
             raise SnapshotCorruptError(
@@ -287,7 +287,7 @@ class SnapshotReader:
         return score_rows(self.live.state, tokens, frequencies, self.count, self.mean_length)
 
     def holding(self, tokens: Sequence[str], positions: NDArray[np.int64]) -> Mask:
-        """Tell which distinct token stands at which position, shape (tokens, positions)."""
+        """Tell which distinct token occurs at which position, shape (tokens, positions)."""
         held = np.zeros((len(tokens), positions.size), dtype=np.bool_)
         for table, first, end in (
             ("terms", 0, self.count), ("summary_terms", self.count, self.first_live)
@@ -476,7 +476,7 @@ class SnapshotReader:
         return rows
 
     def sources_at(self, position: int) -> Sequence[int]:
-        """Return the memories that a position stands for: itself, or a summary's sources."""
+        """Return the memories of a position: itself, or the sources of a summary."""
         if self.count <= position < self.first_live:
             return self.summaries.at(position).sources
         return (position,)
@@ -672,7 +672,7 @@ def _open(paths: StorePaths, name: str, digest: str) -> SnapshotReader:
 
 @contextmanager
 def telling_damage(snapshot_id: str) -> Generator[None]:
-    """Let damage below the reach of the quick check, which raises anything, be told as such."""
+    """Re-raise unexpected errors, which mean damage to the snapshot, as SnapshotCorruptError."""
     try:
         yield
     except (NoctuaryError, OSError):

@@ -1,7 +1,6 @@
-"""Replay: what a recall read is kept in a packet, and a packet can be run again and compared.
+"""Replay: keep everything that a recall read in a packet, run a packet again and compare.
 
-Not replayed: deadlines, whose effect depends on the machine's load, and hooks, which change nothing
-but may fail.
+Deadlines, whose effect depends on load, and hooks, which change nothing, are not replayed.
 """
 
 from __future__ import annotations
@@ -41,17 +40,17 @@ from noctuary.recall.result import RecallResult, RecallWarning, plain
 from noctuary.sources.live import read_state, record_state
 from noctuary.usage.reader import BATCH_ROWS, Usage, UsageReader
 
-# The replay log: one packet per row, bounded in size. It holds the texts of queries, so only its
-# owner may read it, and nothing is written unless a profile says `replay_log`. Appending never
-# raises: a recall is answered whatever the disk does.
+# The replay log: one packet per row, bounded in size. It contains the texts of queries, so only its
+# owner may read it, and it is written only if the profile sets `replay_log`. Appending never
+# raises, so that a full disk does not fail a recall.
 
-MAX_LOG_BYTES = 64 << 20  # the newest packets that are kept, some 5,000 recalls
+MAX_LOG_BYTES = 64 << 20  # of the newest packets, some 5,000 recalls
 
 _END = "(SELECT started + size FROM packets ORDER BY number DESC LIMIT 1)"
 
 
 def log_format(max_bytes: int = MAX_LOG_BYTES) -> LogFormat:
-    """Return what the log looks like; `started` counts the bytes of all packets before a row's."""
+    """Return the format of the log; `started` is the size of all earlier packets in bytes."""
     return LogFormat(
         noun="the replay log",
         version=formats.REPLAY_LOG.version,
@@ -84,7 +83,7 @@ class FoundPackets(NamedTuple):
 
 
 def append_packet(path: Path, packet: Mapping[str, Any]) -> str | None:
-    """Append a packet and drop the oldest beyond the bound; return None, or what went wrong."""
+    """Append a packet, drop the oldest beyond the bound; return None, or the error as text."""
     try:
         text = json.dumps(packet, separators=(",", ":"), allow_nan=False)
     except (ValueError, TypeError) as error:
@@ -98,12 +97,12 @@ def append_packet(path: Path, packet: Mapping[str, Any]) -> str | None:
 
 
 def list_packets(path: Path, limit: int) -> FoundPackets:
-    """Return the last packets of a log; none where there is no log, StoreError if it is damaged."""
+    """Return the last packets of a log, none if it is missing; StoreError if it is damaged."""
     return _read(path, "ORDER BY number DESC LIMIT ?", [limit])
 
 
 def find_packet(path: Path, replay_id: str) -> dict[str, Any]:
-    """Return the packet whose id begins with a text; StoreError if there is none, or several."""
+    """Return the packet whose id starts with a prefix; StoreError if there is none, or several."""
     found: list[dict[str, Any]] = []
     if replay_id.isascii() and replay_id:
         which = "WHERE instr(replay_id, ?) = 1 ORDER BY number DESC"
@@ -136,10 +135,9 @@ def _read(path: Path, which: str, values: Sequence[Any]) -> FoundPackets:
     return FoundPackets(packets, len(rows) - len(packets))
 
 
-# A record of the inputs, plain JSON. Texts that were encoded or reranked are kept as digests only:
-# query expansion asks with words of memories, and a reranker reads whole ones. Earlier queries are
-# kept as they were asked. Vectors are base64 of little-endian float32 and scores are JSON numbers,
-# so every value comes back to the last bit.
+# The record of the inputs is plain JSON. Texts that were encoded or reranked are kept as digests
+# only, because they contain words of memories; earlier queries are kept as text. Vectors are base64
+# of little-endian float32 and scores are JSON numbers, so every value is restored exactly.
 
 _RAISED: Mapping[str, type[Exception]] = {
     error.__name__: error for error in (FingerprintMismatchError, EncoderError, OSError, ValueError)
@@ -149,7 +147,7 @@ _NEVER = [0, 0, UNDATED_US]
 
 
 class ArchiveLostError(StoreError):
-    """The archive does not say any more what it hid at the time of a recall."""
+    """The state of the archive at the time of a recall cannot be restored."""
 
 
 def _to_json(answer: Any, _: Any = None) -> Any:
@@ -241,7 +239,7 @@ def _key(method: str, asked: Sequence[Any], how: Mapping[str, Any]) -> str:
 
 
 class RecordingInputs:
-    """Answers as other inputs do and keeps every answer in `record`; one recall, one thread."""
+    """Passes calls on to other inputs and keeps the answers in `record`; one recall, one thread."""
 
     def __init__(self, inputs: Inputs) -> None:
         self._inputs = inputs
@@ -252,7 +250,7 @@ class RecordingInputs:
         self.record |= {name: {} for name, errors, *_ in _KEPT.values() if errors is not None}
 
     def now_us(self) -> int:
-        """Return the clock as it was when the recall began."""
+        """Return the time at which the recall began."""
         return self.record["now_us"]
 
     def archive(self) -> ArchiveState | None:
@@ -287,7 +285,7 @@ class RecordingInputs:
 
 
 class RecordedInputs:
-    """Answers from a record; whatever was not asked then is unknown now."""
+    """Answers from a record; calls that were not recorded get the answer for unknown."""
 
     def __init__(
         self,
@@ -298,7 +296,7 @@ class RecordedInputs:
         self.record, self.archive_at = record, archive_at
 
     def now_us(self) -> int:
-        """Return the clock of the recorded recall."""
+        """Return the time of the recorded recall."""
         return int(self.record["now_us"])
 
     def archive(self) -> ArchiveState | None:
@@ -330,14 +328,12 @@ class RecordedInputs:
         return recorded
 
 
-# The replay packet: everything that a re-run of one recall needs, as JSON values. No text of a
-# memory is in it, its id is; the query's text is.
-#
-# Source: RFC 914, phases 10 to 14 ("Replay"); what noctuary adds is the record of the inputs, under
-# `world`.
+# The replay packet: everything that a re-run of one recall needs, as JSON values, with ids but no
+# texts of memories. The fields are those of RFC 914, phases 10 to 14 ("Replay"), and `world`, the
+# record of the inputs.
 
 PACKET_FORMAT = formats.REPLAY_PACKET.version
-"""Bumped when an older version could not re-run the packet, or calls its steps otherwise."""
+"""Bumped when an older version could not re-run the packet, or names its steps differently."""
 
 
 def recall_and_log(
@@ -348,10 +344,10 @@ def recall_and_log(
     inputs: Inputs | None = None,
     deadline_ms: float | None = None,
 ) -> RecallResult:
-    """Recall; where the profile says `replay_log`, keep what a re-run needs.
+    """Recall, and log a packet if the profile sets `replay_log`.
 
-    `dry_run` and no `log_path` keep the packet out of the log. A log that cannot be written is the
-    warning "replay_log".
+    With `dry_run`, or without `log_path`, the packet is only in the result. A log that cannot be
+    written gives the warning "replay_log".
     """
     if not query.profile.replay_log:
         return recaller.ask(query, inputs, deadline_ms)
@@ -369,7 +365,7 @@ def _make_packet(
     made_at = from_micros(int(record["now_us"])) or datetime.fromtimestamp(0, UTC)
     return {
         "format": PACKET_FORMAT,
-        "replay_id": os.urandom(6).hex(),  # two among the some thousands of one log never meet
+        "replay_id": os.urandom(6).hex(),  # unique among some thousands
         "made_at": made_at.isoformat(),
         "made_by": __version__,
         "query": query.text,
@@ -388,7 +384,7 @@ def _make_packet(
 
 
 def _outcome_of(result: RecallResult) -> dict[str, Any]:
-    """Return what a re-run is compared by: memories, events, the guard's verdict, warnings."""
+    """Return the parts that are compared: memories, events, the guard's verdict, warnings."""
     return {
         "model_guard_result": result.pipeline["model_guard"],
         "results": [{"id": m.id, "final_score": m.final_score} for m in result.memories],
@@ -398,7 +394,7 @@ def _outcome_of(result: RecallResult) -> dict[str, Any]:
 
 
 def _count_wings(reader: SnapshotReader, scope: Scope) -> dict[str, int]:
-    """Return the memories per wing that a scope allows; those without a wing are left out."""
+    """Count the memories per wing that a scope allows, without those of no wing."""
     mask, _ = build_mask(scope, reader.facets, reader.created_at_us)
     wings = reader.facets["wing"]
     codes = wings.codes if mask is None else wings.codes[mask]
@@ -407,10 +403,10 @@ def _count_wings(reader: SnapshotReader, scope: Scope) -> dict[str, int]:
 
 
 def _scan_told(recaller: Recaller, query: Query) -> dict[str, Any]:
-    """Return how far the night's last LTP scan came, in the RFC's shape.
+    """Return the progress of the night's last LTP scan, in the RFC's shape.
 
-    Where there are named users, that would tell how many memories they have: the total is of what
-    may be seen, and nothing is said of the scan.
+    In a store with named users that would reveal how many memories others have: the total counts
+    visible memories only, and the scan is left out.
     """
     reader = recaller.reader
     own, _ = build_mask(Scope(user=query.scope.user), reader.facets, reader.created_at_us)
@@ -432,7 +428,7 @@ def _scan_told(recaller: Recaller, query: Query) -> dict[str, Any]:
     }
 
 
-# Running a packet again and saying what differs, in a person's words.
+# Running a packet again and describing the differences.
 
 _NOT_REPLAYED = frozenset({"hook_failed", "replay_log"})
 
@@ -440,11 +436,11 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 class Comparison(NamedTuple):
-    """What a re-run came to."""
+    """The outcome of a re-run."""
 
     identical: bool  # the same memories in the same order, scores, events and warnings
     differences: tuple[str, ...]  # one sentence each; empty where identical
-    notes: tuple[str, ...]  # what bears on the comparison without being a difference
+    notes: tuple[str, ...]  # context that is not a difference
     memories: int  # how many the packet holds
 
     def to_json(self) -> dict[str, Any]:
@@ -453,7 +449,7 @@ class Comparison(NamedTuple):
 
 
 def replay(paths: StorePaths, packet: Mapping[str, Any]) -> Comparison:
-    """Run a packet against its own snapshot, or say that it is gone; StoreError if damaged."""
+    """Run a packet against its own snapshot and compare; StoreError if it is damaged."""
     _require_packet(packet)
     snapshot_id = str(packet["snapshot_id"])
     directory = paths.snapshots / snapshot_id
@@ -481,8 +477,7 @@ def rerun(recaller: Recaller, packet: Mapping[str, Any]) -> Comparison:
         return _compared(packet, *_differences(packet, _run(recaller, packet)))
     except ArchiveLostError as error:
         return _compared(packet, str(error))
-    # A damaged packet, or a snapshot that is damaged below the reach of the quick check, raises
-    # whatever the step that meets it raises.
+    # A damaged packet or snapshot may raise anything.
     except Exception as error:
         raise StoreError(
             f"packet {packet['replay_id']} cannot be run again ({type(error).__name__}: {error}): "
@@ -579,7 +574,7 @@ def _memory_differences(then: Rows, now: Rows) -> Iterator[str]:
 
 
 def _event_differences(then: Mapping[str, Rows], now: Mapping[str, Rows]) -> Iterator[str]:
-    """Compare the events of memories that both have; the others were named already."""
+    """Compare the events of memories that both have; the others are differences already."""
     nothing = {"delta": 0.0, "reason": "nothing"}
     for memory_id in (m for m in then if m in now):
         before, after = ({e["phase"]: e for e in told[memory_id]} for told in (then, now))

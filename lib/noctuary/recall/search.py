@@ -34,7 +34,7 @@ Row = Mapping[str, Any]
 
 
 class Candidates(NamedTuple):
-    """What is under consideration, best first; arrays of one length m.
+    """The candidates of a recall, best first; arrays of length m.
 
     Scores lie in [0, 1], except between a boost and the phase "scale", which brings what exceeds 1
     back; equal ones keep the order that they have here.
@@ -43,17 +43,17 @@ class Candidates(NamedTuple):
     positions: Positions  # distinct
     scores: Scores  # >= 0, the ranking key so far, descending
     expanded: NDArray[np.bool_]  # found by a further question of query expansion only
-    # Scores as they were before "mmr", for "cross_wing_balancing", which selects anew from them;
+    # Scores before "mmr", for "cross_wing_balancing", which selects from them again;
     # None before the one and after the other.
     relevance: Scores | None = None
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """The number of candidates."""
         return int(self.positions.size)
 
     def rescored(self, scores: Scores) -> Candidates:
-        """Return the same memories in the order of new scores; ties keep today's order."""
+        """Return the same memories sorted by new scores; ties keep their order."""
         order = np.argsort(-scores, kind="stable")
         return self.at(order)._replace(scores=scores[order])
 
@@ -71,7 +71,7 @@ class Candidates(NamedTuple):
         )
 
     def row_of(self, position: int) -> int:
-        """Return where a position stands."""
+        """Return the row of a position."""
         return int(np.flatnonzero(self.positions == position)[0])
 
     def first(self, k: int) -> Candidates:
@@ -112,7 +112,7 @@ class Dropped(NamedTuple):
 
 
 class PhaseOutcome(NamedTuple):
-    """What a phase made of the candidates."""
+    """The result of a phase."""
 
     candidates: Candidates
     # Why the score of a position changed; None where the phase changes no score.
@@ -157,9 +157,9 @@ _IN_BRACES = re.compile(r"\{(\d+)\}")  # a position inside a text
 def name_positions(
     reader: SnapshotReader, positions: Iterable[int], told: Iterable[Any]
 ) -> tuple[Mapping[int, MemoryId], Callable[[Any], Any]]:
-    """Return public ids of positions and of all that is told, and what puts them in their place."""
+    """Return public ids of positions and of those in texts, and a function that inserts them."""
     wanted = {*positions, *map(int, _IN_BRACES.findall(repr(list(told))))}
-    # A wing may be called "{7}": what is no position stays as it is.
+    # A wing may be called "{7}": only known positions are replaced.
     ids = reader.public_ids(sorted(p for p in wanted if p < reader.end))
 
     def named(value: Any) -> Any:
@@ -209,7 +209,7 @@ BREAKDOWN_KEYS: Mapping[str, str] = {
 
 
 class Ledger:
-    """What the steps of one recall did, in order: whom each left and why, and what it dropped."""
+    """The steps of one recall in order: the scores after each, why, and what it dropped."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[str, Positions, Scores, ReasonOf]] = []
@@ -222,11 +222,11 @@ class Ledger:
         self.balanced: tuple[Candidates, Candidates] | None = None
 
     def record(self, phase: str, positions: Positions, scores: Scores, why: ReasonOf) -> None:
-        """Note the scores after a step."""
+        """Record the scores after a step."""
         self.entries.append((phase, positions, scores, why))
 
     def take(self, phase: str, before: Candidates, outcome: PhaseOutcome) -> None:
-        """Note what a phase came to."""
+        """Record the result of a phase."""
         after = outcome.candidates
         self.applied.append(phase)
         if phase == "cross_wing_balancing":
@@ -354,7 +354,7 @@ class BaseRanking(NamedTuple):
 
 
 class Search:
-    """One recall while it runs: what is asked, of which rows, and what the steps came to.
+    """One recall while it runs: its query, its rows and the results of its steps.
 
     Whatever a phase wants to know beyond the candidates it asks here: the snapshot's part never
     changes, the inputs are recorded for a replay. Positions may be those of any kind of row.
@@ -471,7 +471,7 @@ class Search:
         return links if self.rows.hidden is None else through_hidden(links, self.rows)
 
     def past_queries(self, *, since_us: int, limit: int) -> Sequence[PastQuery]:
-        """Return logged queries of other wording, most similar first, with what is still seen."""
+        """Return logged queries of other wording, most similar first, with visible results."""
         logged, fault = self.inputs.past_queries(
             self.query.text, since_us=since_us, limit=limit, user=self.query.scope.user
         )
