@@ -287,13 +287,9 @@ class RecordingInputs:
 class RecordedInputs:
     """Answers from a record; calls that were not recorded get the answer for unknown."""
 
-    def __init__(
-        self,
-        record: Mapping[str, Any],
-        archive_at: Callable[[int], ArchiveState | None] | None = None,
-    ) -> None:
-        """Take a record, and a function that returns the archive at a moment (microseconds)."""
-        self.record, self.archive_at = record, archive_at
+    def __init__(self, record: Mapping[str, Any], archive: Path | None = None) -> None:
+        """Take a record, and the path of the archive that knows its own past."""
+        self.record, self._path = record, archive
 
     def now_us(self) -> int:
         """Return the time of the recorded recall."""
@@ -304,7 +300,10 @@ class RecordedInputs:
         kept = self.record.get("archive")
         if kept is None:
             return None
-        state = None if self.archive_at is None else self.archive_at(int(kept["moment_us"]))
+        from noctuary.compact.archive import ArchiveReader
+
+        reader = None if self._path is None else ArchiveReader(self._path)
+        state = reader and ArchiveState.of(reader, int(kept["moment_us"]))
         if state is None or sorted(state.plans) != kept["plans"]:
             raise ArchiveLostError(
                 f"plans {', '.join(kept['plans'])} were in force then, and archive.sqlite does not "
@@ -377,7 +376,7 @@ def _make_packet(
         "profile_used": query.profile_used,
         "snapshot_id": result.snapshot_id,
         "wing_counts_at_query_time": _count_wings(recaller.reader, query.scope),
-        "pagination_state": _scan_told(recaller, query),
+        "pagination_state": _scan_progress(recaller, query),
         **_outcome_of(result),
         "world": dict(record),
     }
@@ -402,7 +401,7 @@ def _count_wings(reader: SnapshotReader, scope: Scope) -> dict[str, int]:
     return {wing: count for wing, count in zip(wings.values, counts, strict=True) if count}
 
 
-def _scan_told(recaller: Recaller, query: Query) -> dict[str, Any]:
+def _scan_progress(recaller: Recaller, query: Query) -> dict[str, Any]:
     """Return the progress of the night's last LTP scan, in the RFC's shape.
 
     In a store with named users that would reveal how many memories others have: the total counts
@@ -503,12 +502,6 @@ def _run(recaller: Recaller, packet: Mapping[str, Any]) -> RecallResult:
     if scope["as_of"] is not None:
         scope["as_of"] = datetime.fromisoformat(scope["as_of"])
     known = {flag: value for flag, value in packet["profile"].items() if flag in FIELD_NAMES}
-
-    def archive_at(moment_us: int) -> ArchiveState | None:
-        from noctuary.compact.archive import ArchiveReader
-
-        return ArchiveState.of(ArchiveReader(recaller.paths.archive), moment_us)
-
     return recaller.recall(
         packet["query"],
         packet["k"],
@@ -518,7 +511,7 @@ def _run(recaller: Recaller, packet: Mapping[str, Any]) -> RecallResult:
         sort_by=packet["sort_by"],
         session_id=packet["session_id"],
         dry_run=True,
-        inputs=cast("Inputs", RecordedInputs(packet["world"], archive_at)),
+        inputs=cast("Inputs", RecordedInputs(packet["world"], recaller.paths.archive)),
     )
 
 
