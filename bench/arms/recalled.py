@@ -11,9 +11,15 @@ from bench.arms.base import ArmRetriever, Hits
 from bench.arms.corpus_views import CorpusViews
 from bench.arms.freshness import Freshness
 from noctuary.evaluate.labels import Query
-from noctuary.recall.legs import GraphLeg, fuse, pool_candidates, rank_dense, rank_lexical
+from noctuary.recall.legs import (
+    GraphLeg,
+    SnapshotGraph,
+    fuse,
+    pool_candidates,
+    rank_dense,
+    rank_lexical,
+)
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.reader import SnapshotGraph
 from noctuary.recall.rows import Rows
 
 
@@ -69,7 +75,7 @@ class GraphOnlyRetriever(ArmRetriever):
         pool = pool_candidates([leg.ranking for leg in legs])
         base = fuse(pool, legs, profile)
         leg = GraphLeg(self._graph, mask, 1.0, profile.session_weight)
-        found = leg.rank(query.text, pool, base, lambda p: np.zeros(p.size))
+        found = leg.rank(query.text, leg.link(query.text), pool, base, lambda p: np.zeros(p.size))
         if found is None:
             return []
         added = np.zeros(found.positions.size)

@@ -13,9 +13,9 @@ import pytest
 from noctuary.core.types import HOOK_NAMES, register_hook
 from noctuary.embed.lean import LeanEncoder
 from noctuary.recall.api import recall
-from noctuary.recall.candidates import BREAKDOWN_KEYS
 from noctuary.recall.engine import PHASES
 from noctuary.recall.profile import FIELD_NAMES
+from noctuary.recall.search import BREAKDOWN_KEYS
 from noctuary.sources.live import PARTIAL, UNREACHABLE
 from tests.support.imports import ROOT, tree_of
 from tests.support.lean import write_encoder

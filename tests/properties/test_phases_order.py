@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from noctuary.core.types import UNDATED_US
 from noctuary.graph.successors import confidence_of
-from noctuary.recall.candidates import Candidates, PastQuery, PhaseOutcome
 from noctuary.recall.phases import EXPANSION_BOOST, query_expansion
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.search import Search
+from noctuary.recall.search import Candidates, PastQuery, PhaseOutcome, Search
 from noctuary.recall.selection import (
     LEAST_SOURCES,
     MOST_STALE,

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from noctuary.core.types import UNDATED_US
-from noctuary.recall.candidates import Candidates, PhaseOutcome
 from noctuary.recall.phases import (
     ASSOCIATION_MAX_BOOST,
     TAGGING_MAX_BOOST,
@@ -29,7 +28,7 @@ from noctuary.recall.phases import (
     time_decay,
 )
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.search import Search
+from noctuary.recall.search import Candidates, PhaseOutcome, Search
 from noctuary.usage.reader import LTP_MAX_BOOST, ltp_multiplier
 from tests.support.lookups import (
     NOW_US,

@@ -25,10 +25,10 @@ from noctuary.graph.walk import (
     link_query,
 )
 from noctuary.recall.engine import Recaller
-from noctuary.recall.legs import GraphLeg, GraphRanking, path_of
+from noctuary.recall.legs import GraphLeg, GraphRanking, SnapshotGraph, path_of
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Facet, Mask, Scope, build_mask
-from noctuary.recall.reader import SnapshotGraph, SnapshotReader
+from noctuary.recall.reader import SnapshotReader
 from tests.support.lean import write_encoder
 from tests.support.store import Store, day_us, memory, new_store, renumber, turns
 
@@ -238,7 +238,9 @@ def test_to_the_graph_what_is_hidden_is_as_good_as_absent(recaller: Recaller, as
 
     def ranked(graph: SnapshotGraph, mask: Mask | None) -> GraphRanking | None:
         leg = GraphLeg(graph, mask, *asked.weights)
-        return leg.rank(asked.query, pool, asked.base[pool], lambda p: asked.base[p])
+        return leg.rank(
+            asked.query, leg.link(asked.query), pool, asked.base[pool], lambda p: asked.base[p]
+        )
 
     masked = ranked(SnapshotGraph(recaller.reader), asked.shown)
     absent = ranked(Without(recaller.reader, asked.shown), None)

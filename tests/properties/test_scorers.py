@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from noctuary.core.types import UNDATED_US
-from noctuary.recall.candidates import ages_s
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.scorers import (
     authority,
@@ -19,6 +18,7 @@ from noctuary.recall.scorers import (
     score_two_pass,
     unit_of,
 )
+from noctuary.recall.search import ages_s
 from tests.support.lookups import NOW_US
 
 Three = tuple[float, float, float]

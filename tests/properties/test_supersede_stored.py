@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from noctuary.core.types import UNDATED_US
 from noctuary.recall import selection
-from noctuary.recall.candidates import Candidates
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.rows import Successor
+from noctuary.recall.search import Candidates
 from noctuary.recall.selection import LEAST_CONFIDENCE, supersede
 from tests.support.lookups import (
     DAY_US,

@@ -19,9 +19,9 @@ from noctuary.graph.walk import (
     MentionArrays,
     RareConcepts,
 )
-from noctuary.recall.legs import GraphLeg, GraphRanking
+from noctuary.recall.legs import GraphLeg, GraphRanking, SnapshotGraph
 from noctuary.recall.query import Facet
-from noctuary.recall.reader import SnapshotGraph, SnapshotReader
+from noctuary.recall.reader import SnapshotReader
 from noctuary.text.tokens import tokenize
 
 SUBJECT = RELATIONS.index("mentions_subject")
@@ -154,7 +154,9 @@ class AskedLeg:
         self.pool = np.array(sorted(base), dtype=np.int64)
 
     def rank(self, query: str) -> GraphRanking | None:
-        return self.leg.rank(query, self.pool, self.base[self.pool], lambda p: self.base[p])
+        return self.leg.rank(
+            query, self.leg.link(query), self.pool, self.base[self.pool], lambda p: self.base[p]
+        )
 
     def found(self, query: str) -> GraphRanking:
         ranking = self.rank(query)

@@ -11,13 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.types import UNDATED_US
-from noctuary.recall.candidates import Candidates, PastQuery, PhaseOutcome
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Positions, Query, Scope, Scores
 from noctuary.recall.reader import SummaryView
 from noctuary.recall.result import RecallWarning
 from noctuary.recall.rows import Successor
-from noctuary.recall.search import Search
+from noctuary.recall.search import Candidates, PastQuery, PhaseOutcome, Search
 from noctuary.usage.reader import Usage
 
 NOW_US = 1_800_000_000_000_000

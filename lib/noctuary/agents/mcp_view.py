@@ -1,7 +1,7 @@
 """What one MCP server may see and answers: a store, a user and a wing, fixed when it starts.
 
 Answers are the library's own records as JSON values, inside the view: default deny, as in every
-recall (`noctuary.recall.candidates`).
+recall (`noctuary.recall.search`).
 """
 
 from __future__ import annotations

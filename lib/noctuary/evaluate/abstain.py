@@ -44,10 +44,11 @@ from noctuary.evaluate.statistics import (
 )
 from noctuary.recall.answerability import Features, combine, find_supports, read_features
 from noctuary.recall.engine import Recaller
+from noctuary.recall.legs import SnapshotGraph
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Mask, Scope, build_mask
 from noctuary.recall.ranking import rank_alone
-from noctuary.recall.reader import SnapshotGraph, SnapshotReader
+from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import (
     ANY_SCRIPT,
     COSINE,

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from noctuary.graph.fold import fold_name
 from noctuary.graph.sessions import spoken_by
-from noctuary.graph.walk import link_query
+from noctuary.graph.walk import Link, link_query
 from noctuary.lexical.search import idf
-from noctuary.recall.legs import pool_candidates
-from noctuary.recall.query import Mask
-from noctuary.recall.reader import SnapshotGraph, SnapshotReader
+from noctuary.recall.legs import SnapshotGraph, pool_candidates
+from noctuary.recall.query import Mask, query_tokens
+from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import (
     COSINE,
     COVERAGE,
@@ -26,7 +26,7 @@ from noctuary.recall.result import (
     Measure,
 )
 from noctuary.text.marks import ROLES
-from noctuary.text.tokens import CJK, Script, dominant_script, tokenize
+from noctuary.text.tokens import CJK, Script, dominant_script
 
 if TYPE_CHECKING:
     from noctuary.recall.search import BaseRanking
@@ -35,14 +35,14 @@ Floats = NDArray[np.float64]
 
 
 class QueryWords(NamedTuple):
-    """Words of a query; t of them stand in some visible memory."""
+    """Words of a query; t of them occur in some visible memory."""
 
-    holders: tuple[NDArray[np.int32], ...]  # by word, visible memories that hold it, ascending
+    holders: tuple[NDArray[np.int32], ...]  # by word: visible memories that contain it, ascending
     weights: tuple[float, ...]  # (t,) idf of each, > 0
-    total: float  # the idf of all words that were asked, those that nothing holds as well; >= 0
+    total: float  # idf of all words of the query, unknown ones included; >= 0
 
     def coverage_at(self, positions: NDArray[np.int64]) -> Floats:
-        """Return the share, by idf, of the query that each memory holds, in [0, 1]."""
+        """Return the share of the query, weighted by idf, in each memory, in [0, 1]."""
         held = np.zeros(positions.size)
         for holders, weight in zip(self.holders, self.weights, strict=True):
             places = np.minimum(np.searchsorted(holders, positions), holders.size - 1)
@@ -50,7 +50,7 @@ class QueryWords(NamedTuple):
         return self._share(held)
 
     def coverage(self, count: int) -> Floats:
-        """Return the same for all memories at once, shape (count,); 0 for what is not visible."""
+        """Return the same for all memories, shape (count,); 0 for hidden ones."""
         held = np.zeros(count)
         for holders, weight in zip(self.holders, self.weights, strict=True):
             held[holders] += weight
@@ -61,14 +61,14 @@ class QueryWords(NamedTuple):
 
 
 def read_words(reader: SnapshotReader, terms: Collection[str], mask: Mask | None) -> QueryWords:
-    """Read the words of a query, weighed by BM25's idf over the n memories that may be seen."""
+    """Read the words of a query, weighted by BM25's idf over the n visible memories."""
     asked = sorted(set(terms))
     visible = reader.count if mask is None else int(np.count_nonzero(mask))
     holders: list[NDArray[np.int32]] = []
     for start, stop in reader.look_up_terms(asked):
         positions = reader.posting_positions[start:stop]
         seen = positions if mask is None else positions[mask[positions]]
-        # A word that only hidden memories hold is added up as an unknown one, to the last digit.
+        # A word that occurs in hidden memories only counts exactly as an unknown one.
         if seen.size:
             holders.append(seen)
     weights = tuple(_idf(found.size, visible) for found in holders)
@@ -77,7 +77,7 @@ def read_words(reader: SnapshotReader, terms: Collection[str], mask: Mask | None
 
 
 def cover_live(reader: SnapshotReader, terms: Sequence[str], mask: Mask | None) -> Floats:
-    """Return the share (l,) of a query in each live row, weighed as by `read_words`."""
+    """Return the share (l,) of a query in each live row, weighted as in `read_words`."""
     asked = sorted(set(terms))
     if reader.live is None or not asked:
         return np.zeros(reader.end - reader.first_live)
@@ -94,32 +94,32 @@ def _idf(df: int, count: int) -> float:
     return float(np.log1p((count - df + 0.5) / (df + 0.5)))
 
 
-# The score behind an abstention: two factors, multiplied. Support: does one memory lie closer to
-# the query and hold more of its words, and does the query read more like the store, than is usual
-# for prompts that are nobody's memory, on this snapshot and in this script? Attribution: where the
-# query names a person who speaks in the store, do that person's turns hold the words more than the
-# turns of the others in the same place? Source of the constants: docs/decisions/0008.
+# The score behind an abstention is the product of two factors. Support: is one memory closer to the
+# query, does it contain more of its words, and is the query more like the store, than for everyday
+# prompts on this snapshot and in this script? Attribution: if the query names a person who speaks
+# in the store, do that person's turns contain more of its words than the turns of others in the
+# same wings? Source of the constants: docs/decisions/0008.
 
 
 WEIGHTS: Mapping[str, Mapping[str, float]] = {
     WORDS_AND_VECTORS: {COSINE: 1.25, COVERAGE: 0.95, KNOWN: 0.6, LIKENESS: 0.75},
     WORDS: {COVERAGE: 1.15, KNOWN: 0.9},
 }
-"""What one deviation above what is usual for everyday prompts counts, by signal and feature.
+"""Weight of one standard deviation above everyday prompts, by signal and feature.
 Rounded from logistic fits on the sample and on prefeval (docs/decisions/0008); `python -m
-bench.silence` measures what they do, on those two and on five other sets."""
+bench.silence` measures their effect, on those two and on five other sets."""
 
-# Support at which chances are even and how fast they turn: they only weigh it against attribution,
-# and keep scores apart near both ends.
+# Centre and slope of the logistic of support: they balance it against attribution and keep scores
+# apart near 0 and 1.
 MIDDLE, SLOPE = 4.0, 1 / 3
 
-# Idf that is added to what a query asks, about one word and a half that nobody wrote: more trusts
-# queries of one or two words less.
+# Idf added to every query's total, that of about 1.5 unknown words: a higher value trusts queries
+# of one or two words less.
 DOUBT = 10.0
 
-ATTRIBUTION_SLOPE = 9.0  # how fast attribution turns: more lets who is asked about outweigh what
+ATTRIBUTION_SLOPE = 9.0  # slope: a higher one lets the person asked about outweigh the topic
 
-BEST_TURNS = 5  # of a side are compared: one is luck, many tell who likes the topic at large
+BEST_TURNS = 5  # compared per side: one is luck, many show who likes the topic in general
 
 _LOWEST = 700.0  # below its negative the exponential of a float overflows
 
@@ -127,24 +127,24 @@ _NONE = np.empty(0, dtype=np.int64)
 
 
 class Features(NamedTuple):
-    """What is known of the memories that may answer a query, m of them."""
+    """Features of the m memories that may answer a query."""
 
     signal: str  # one of `result.SIGNALS`
-    script: str  # of most letters of the query; Chinese, Japanese and Korean are one
+    script: str  # of most letters of the query; Chinese, Japanese and Korean count as one
     positions: NDArray[np.int64]  # of the memories, ascending, distinct
     cosines: Floats  # in [0, 1], shape (m,); zeros without a dense leg
-    coverage: Floats  # share of the query's words that each holds, doubted, in [0, 1], shape (m,)
-    known: float  # share of them that any memory holds, doubted, in [0, 1]
+    coverage: Floats  # share of the query's words in each, with DOUBT, in [0, 1], shape (m,)
+    known: float  # share of them in any memory, with DOUBT, in [0, 1]
 
 
 class Scored(NamedTuple):
-    """A score and what it is made of."""
+    """A score and its parts."""
 
     score: float  # in [0, 1]
-    signal: str  # which kind of support it rests on, one of `result.SIGNALS`
-    support: float  # the best memory's, in weighted deviations above everyday prompts; -inf: none
-    attribution: float  # in [-1, 1]; 0 where nobody is asked about
-    memories: tuple[float, ...] = ()  # scores of the positions that were asked for, in [0, 1]
+    signal: str  # kind of support, one of `result.SIGNALS`
+    support: float  # of the best memory, in weighted deviations above everyday prompts; -inf: none
+    attribution: float  # in [-1, 1]; 0 if the query names no speaker
+    memories: tuple[float, ...] = ()  # scores of the positions in `shown`, in [0, 1]
 
 
 def score_answer(
@@ -158,15 +158,12 @@ def score_answer(
     vector: NDArray[np.float32] | None = None,
     shown: NDArray[np.int64] = _NONE,
 ) -> Scored | None:
-    """Return how sure the snapshot may be that it holds an answer; None where none can tell.
+    """Return how likely the snapshot holds an answer; None for a signal without a measure.
 
-    Only what the mask shows counts: memories of others move no score. What an archive or a summary
-    hides counts, because it can be had.
-
-    `mask` (n,) is what the scope allows; a dense leg that ranked nothing leaves words alone.
-    `measures` says by signal what scores are measured by; another signal is not scored. `vector` is
-    the query's, if it has one; `shown` are the positions, summaries and live rows among them, whose
-    own scores are wanted.
+    Only memories that the scope allows (`mask`, shape (n,)) count, so that memories of other users
+    move no score. Memories behind an archive or a summary count, because they can be read. Without
+    dense hits the score rests on words alone. `measures` are by signal; `vector` is the query's, if
+    it has one; `shown` are the positions, of summaries and live rows too, to score one by one.
     """
     found = read_features(reader, query, mask, ranking, shown)
     measure = measures.get(found.signal)
@@ -176,7 +173,7 @@ def score_answer(
     if vector is not None and measure.direction and found.signal == WORDS_AND_VECTORS:
         likeness = find_likeness(vector, measure)
     supports = find_supports(found, measure, likeness)
-    attribution = _attribute(reader, graph, query, mask)
+    attribution = _attribute(reader, graph, query, mask, ranking.links)
     best = float(supports.max(initial=-math.inf))
     of = dict(zip(found.positions.tolist(), supports.tolist(), strict=True))
     own = [max(of.get(p, -math.inf) for p in reader.sources_at(q)) for q in shown.tolist()]
@@ -193,8 +190,8 @@ def read_features(
     ranking: BaseRanking,
     shown: NDArray[np.int64] = _NONE,
 ) -> Features:
-    """Return what the score is made of; arguments as for `score_answer`."""
-    terms = tokenize(query)
+    """Return the features of a score; arguments as for `score_answer`."""
+    terms = query_tokens(query)
     script = dominant_script(query)
     positions = pool_candidates([ranking.positions, shown])
     memories = _memories(reader, positions[positions < reader.first_live])
@@ -221,7 +218,7 @@ def read_features(
 
 
 def find_likeness(vector: NDArray[np.float32], measure: Measure) -> float:
-    """Return how much a query reads like the store rather than like everyday prompts."""
+    """Return how much more a query resembles the store than everyday prompts."""
     direction = np.array(measure.direction)
     return float(vector @ direction[:-1] + direction[-1])
 
@@ -242,7 +239,7 @@ def find_supports(found: Features, measure: Measure, likeness: float | None) -> 
 
 
 def find_attribution(said: Floats, others: Floats) -> float:
-    """Return, in [-1, 1], by how much one side's BEST_TURNS hold more of the query."""
+    """Return, in [-1, 1], how much more of the query one side's BEST_TURNS contain."""
     best = min(BEST_TURNS, said.size, others.size)
     if best == 0:
         return 0.0
@@ -250,7 +247,7 @@ def find_attribution(said: Floats, others: Floats) -> float:
 
 
 def combine(support: float, attribution: float) -> float:
-    """Return the score in [0, 1], rising in both factors; 0 where nothing supports it."""
+    """Return the score in [0, 1], rising in both factors; 0 without support."""
     if not support > -math.inf:
         return 0.0
     return _logistic(SLOPE * (support - MIDDLE)) * _logistic(ATTRIBUTION_SLOPE * attribution)
@@ -265,7 +262,7 @@ def _mean_of_best(values: Floats, best: int) -> float:
 
 
 def _memories(reader: SnapshotReader, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the candidates with every summary replaced by all that it stands for."""
+    """Return the candidates with every summary replaced by its sources."""
     if not positions.size or int(positions.max()) < reader.count:
         return positions
     found = {source for p in positions.tolist() for source in reader.sources_at(p)}
@@ -273,16 +270,21 @@ def _memories(reader: SnapshotReader, positions: NDArray[np.int64]) -> NDArray[n
 
 
 def _attribute(
-    reader: SnapshotReader, graph: SnapshotGraph, query: str, mask: Mask | None
+    reader: SnapshotReader,
+    graph: SnapshotGraph,
+    query: str,
+    mask: Mask | None,
+    links: Sequence[Link] | None,
 ) -> float:
-    """Return `find_attribution` for the persons that the query names, if any of them speaks."""
+    """Return `find_attribution` for the speakers that the query names; 0 without one."""
     persons: dict[int, str] = {}
-    for link in link_query(query, graph.names_seen(mask)):
+    for link in link_query(query, graph.names_seen(mask)) if links is None else links:
         words = query[link.start : link.end]
-        # A role ("user") names nobody.
+        # A role ("user") is not a person.
         if graph.speaks(link.ordinal, mask) and fold_name(words) not in ROLES:
-            persons[link.ordinal] = f"{persons.get(link.ordinal, '')} {words}"
-    asked = set(tokenize(query)) - {t for words in persons.values() for t in tokenize(words)}
+            persons[link.ordinal] = f"{persons.get(link.ordinal, '')} {words}".lstrip()
+    named = {token for words in persons.values() for token in query_tokens(words)}
+    asked = set(query_tokens(query)) - named
     if not persons or not asked:
         return 0.0
     speakers = reader.sessions.speakers
@@ -290,7 +292,7 @@ def _attribute(
     others = (speakers >= 0) & ~said
     if mask is not None:
         said, others = said & mask, others & mask
-    # In whose company: where somebody of them speaks; without a wing (-1, the last) is a place too.
+    # Compare within the wings where they speak; no wing (code -1, the last entry) is one as well.
     facet = reader.facets["wing"]
     entered = np.zeros(len(facet.values) + 1, dtype=np.bool_)
     entered[facet.codes[said]] = True

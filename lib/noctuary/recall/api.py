@@ -68,7 +68,7 @@ def recall(
         user: Whose memories; those of other named users are never returned.
         sort_by: "relevance", "importance" or "recency".
         as_of: Only what existed at this moment; naive times are UTC.
-        explain: Say what every step added to each memory's score.
+        explain: Return what every step added to each memory's score.
         candidate_trace: Say which candidates were dropped, where and why.
         dry_run: Write nothing: no access log, no query log, no replay log. With `explain`, every
             candidate is described, not only the first k.
@@ -125,7 +125,7 @@ def _ask(
     recaller: Recaller, asked: Query, settings: Settings, deadline_ms: float | None, *,
     withheld: bool,
 ) -> RecallResult:  # fmt: skip
-    """Answer from what is known at this moment, and keep a packet where the profile wants one."""
+    """Answer with the current inputs, and keep a packet if the profile sets `replay_log`."""
     inputs = recaller.inputs_now(asked.scope.user).with_store(settings)
     if not asked.profile.replay_log:
         return recaller.ask(asked, inputs, deadline_ms)
@@ -138,7 +138,7 @@ def _ask(
 def _log(
     recaller: Recaller, asked: Query, result: RecallResult, settings: Settings, *, withheld: bool
 ) -> Iterator[RecallWarning]:
-    """Remember what was found, and the question for later ones, as settings and profile say."""
+    """Log the memories found, and the query for later expansions, if settings and profile ask."""
     # What a further question of an expansion found must not feed itself.
     expanded = set(result.pipeline.get("expanded", ()))
     ids = [str(m.id) for m in result.memories if m.kind == "memory" and m.id not in expanded]
@@ -200,7 +200,7 @@ _pinning = threading.Lock()
 
 
 def find_serving(store: str | Path | None) -> tuple[Recaller, list[RecallWarning]]:
-    """Return what serves a store and what its caller should know; StoreError, OSError."""
+    """Return the recaller that serves a store, and warnings; StoreError, OSError."""
     directory, guessed = find_store(store, home=find_home())
     warnings: list[RecallWarning] = []
     if guessed:
@@ -274,7 +274,7 @@ def staleness(paths: StorePaths, limit_hours: float) -> list[RecallWarning]:
 
 
 def expand(summary_id: str, *, user: str | None = None, store: str | None = None) -> Expansion:
-    """Return every memory that a summary of the serving snapshot stands for.
+    """Return every source of a summary of the serving snapshot.
 
     Args:
         summary_id: As a recall returns it.

@@ -22,9 +22,8 @@ from noctuary.core.types import (
     to_micros,
 )
 from noctuary.graph.walk import mention_span
-from noctuary.recall.candidates import Candidates, PhaseOutcome, PositionRef, name_positions
 from noctuary.recall.inputs import Inputs, guard_model
-from noctuary.recall.legs import GraphPath, Leg, importance_of, path_of
+from noctuary.recall.legs import GraphPath, Leg, SnapshotGraph, importance_of, path_of
 from noctuary.recall.profile import RAW, RetrievalProfile
 from noctuary.recall.query import (
     Mask,
@@ -37,7 +36,7 @@ from noctuary.recall.query import (
     private_mask,
 )
 from noctuary.recall.ranking import rank, retrieve
-from noctuary.recall.reader import SnapshotGraph, SnapshotReader, open_serving
+from noctuary.recall.reader import SnapshotReader, open_serving
 from noctuary.recall.result import (
     Answerability,
     GraphHit,
@@ -47,7 +46,15 @@ from noctuary.recall.result import (
     RecallWarning,
 )
 from noctuary.recall.rows import Archived, Rows, find_archived, find_rows, see
-from noctuary.recall.search import BaseRanking, RecallRun, Search
+from noctuary.recall.search import (
+    BaseRanking,
+    Candidates,
+    PhaseOutcome,
+    PositionRef,
+    RecallRun,
+    Search,
+    name_positions,
+)
 
 if TYPE_CHECKING:
     from noctuary.compact.archive import ArchiveReader
@@ -92,7 +99,7 @@ _SHOWN = ("content", "category", "tags", "importance", "wing", "room", "session_
 
 
 class _Found(NamedTuple):
-    """Rows of what is shown and of what the graph reached it by, and these paths; by position."""
+    """Rows that are shown and rows on the graph's paths to them, and these paths; by position."""
 
     rows: dict[int, dict[str, Any]]
     paths: dict[int, GraphPath]
@@ -161,7 +168,7 @@ def _describe(
 
 
 def _find_notes(search: Search, positions: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """Return what is told about positions: by phases, and of turns behind a summary which it is."""
+    """Return the annotations of positions by phases, and the summary of turns behind one."""
     told, rows = search.ledger.annotations, search.rows
     notes = {p: told[p] for p in positions if p in told}
     if rows.turns is not None:
@@ -172,7 +179,7 @@ def _find_notes(search: Search, positions: Sequence[int]) -> dict[int, dict[str,
 
 
 def _leg_hits(leg: Leg, positions: list[int]) -> dict[int, LegHit]:
-    """Return what a leg said about those of the positions that it ranked."""
+    """Return rank and score of the positions that a leg ranked."""
     ranks = leg.rank_of()
     ranked = [p for p in positions if p in ranks]
     if not ranked:
@@ -226,7 +233,7 @@ class Recaller:
         return Recaller(paths, opened.reader, opened.snapshot_id)
 
     def inputs_now(self, user: str | None = None) -> Inputs:
-        """Return the inputs as this store has them now, with what it may tell a user about use."""
+        """Return the current inputs of this store, with the usage that a user may see."""
 
         def usage() -> UsageReader:
             from noctuary.usage.reader import UsageReader
@@ -514,7 +521,7 @@ _HOUR_US = 3_600_000_000
 def lay_over(
     search: Search, state: LiveState, mask: Mask | None, warnings: Sequence[RecallWarning]
 ) -> tuple[Mask | None, Sequence[RecallWarning]]:
-    """Put what a recall may see of the store behind its snapshot, and say how much that is.
+    """Add the visible live rows of the store to a search, and warn how many there are.
 
     Returns the mask without what changed or is lost, and the scope's warnings that still hold.
     """

@@ -1,31 +1,30 @@
-"""Why a memory did, or did not, come back, and everything behind a summary."""
+"""Why a recall did, or did not, return a memory, and the sources of a summary."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from noctuary.core.errors import EncoderError, SnapshotCorruptError, StoreError
+from noctuary.core.errors import EncoderError, StoreError
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.types import NOTHING, from_micros
-from noctuary.recall.candidates import BREAKDOWN_KEYS, Row
 from noctuary.recall.engine import Recaller
 from noctuary.recall.inputs import Inputs
 from noctuary.recall.legs import Leg, rank_dense, rank_lexical
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Mask, Query, Scope, build_mask
-from noctuary.recall.reader import SnapshotReader
+from noctuary.recall.reader import SnapshotReader, telling_damage
 from noctuary.recall.result import MemoryId, RecallResult, RecallWarning, plain
 from noctuary.recall.rows import Rows
+from noctuary.recall.search import BREAKDOWN_KEYS, Row
 from noctuary.recall.trace import LIMIT, TURN_VIEW
 
-# Why a memory did, or did not, come back: the first stage of a recall that lost it.
-#
-# The recall is the real one, with every explanation switched on and nothing written. For a memory
-# of another user no more is said than for an id that nobody has.
+# `why`: the first stage of a recall that lost a memory. The recall is the real one, as a dry run
+# with every explanation on. A memory of another user gets the same answer as an unknown id.
 
 UNKNOWN = "unknown"
 OUT_OF_SCOPE = "out_of_scope"
@@ -45,19 +44,19 @@ _MAY_BE = (
 
 
 class Why(NamedTuple):
-    """The answer: a stage of those above, for a person and as numbers."""
+    """One of the stages above, in sentences and as JSON values."""
 
     memory_id: str
     stage: str
     sentences: tuple[str, ...]  # in order
-    facts: Row = NOTHING  # their numbers, and more, as JSON values
-    # What each step gave the memory, and the last returned one where that one beat it.
+    facts: Row = NOTHING  # the numbers behind them, and more, as JSON values
+    # The delta of each step, for a memory below the limit also that of the last one returned.
     steps: tuple[Row, ...] = ()
     result: RecallResult | None = None  # None where the memory could not be in it
 
     @property
     def warnings(self) -> tuple[RecallWarning, ...]:
-        """What went wrong on the way."""
+        """Warnings of the recall."""
         return () if self.result is None else self.result.warnings
 
     def to_json(self) -> dict[str, Any]:
@@ -69,7 +68,7 @@ class Why(NamedTuple):
 def explain_memory(
     recaller: Recaller, query: Query, memory_id: str, inputs: Inputs | None = None
 ) -> Why:
-    """Say why a recall, made as a dry run, returned or did not return one memory or summary."""
+    """Explain why a recall, made as a dry run, did or did not return a memory or summary."""
     reader, inputs = recaller.reader, inputs or recaller.inputs_now(query.scope.user)
     mask, _ = build_mask(query.scope, reader.facets, reader.created_at_us)
     profile = query.profile.replaced(explain=True, candidate_trace=True, replay_log=False)
@@ -96,7 +95,6 @@ def explain_memory(
         return Why(memory_id, UNKNOWN, said, facts)
     if not _is_allowed(reader, position, mask):
         return _out_of_scope(reader, query.scope, memory_id, position)
-    # What the recall searched, as it is now; nothing changes it within a moment.
     rows = recaller.find_rows(query.profile, inputs, mask)
     result = recaller.ask(asked, inputs)
     stands = rows.stands_for(position)
@@ -104,46 +102,48 @@ def explain_memory(
         why = _follow(recaller, query, rows, memory_id, position, result)
     elif stands < reader.count:
         why = _archived(reader, inputs, memory_id, stands)
-    elif (met := _met(memory_id, result)) is not None and not _is_behind(met):
-        other = str(reader.public_ids([stands])[stands])
-        said = f"It is a turn of the summary [{other}], which the recall searches in its place."
-        if _met(other, result) is not None:
-            said = f"It came through its summary [{other}], which the recall searched in its place."
-        facts = {**met.facts, "summarized_by": other}
-        why = met._replace(sentences=(*met.sentences, said), facts=facts)
     else:
-        other = str(reader.public_ids([stands])[stands])
-        then = _follow(recaller, query, rows, other, stands, result)
-        said = (
-            f"[{memory_id}] is a turn of the summary [{other}], which the recall searched instead.",
-            f"turn_view is summaries; raw searches the turns. `noctuary expand {other}` shows it.",
-        )
-        facts = {"summarized_by": other, "summary": {"stage": then.stage, **then.facts}}
-        why = Why(memory_id, BEHIND_SUMMARY, (*said, *then.sentences), facts, then.steps)
+        why = _turn_of_summary(recaller, query, rows, memory_id, stands, result)
     return why._replace(result=result)
 
 
 def _full_id(reader: SnapshotReader, inputs: Inputs, scope: Scope, memory_id: str) -> str:
-    """Return the id of the one memory that another spelling of an id means; else as it is."""
-    whose = _of_user(reader, scope.user)
-    if _position_of(reader, memory_id) is not None or not reader.other_ids(memory_id):
+    """Resolve another spelling of an id if it means exactly one visible memory; else keep it."""
+    others = reader.other_ids(memory_id)
+    if not others or _position_of(reader, memory_id) is not None:
         return memory_id
-    state = inputs.live()
+    state, whose = inputs.live(), _of_user(reader, scope.user)
     live = {row.memory.memory_id for row in state.rows} if state is not None else set[str]()
-    places = reader.positions_of(reader.other_ids(memory_id))
+    places = reader.positions_of(others)
     found = {one for one, place in places.items() if _is_allowed(reader, place, whose)}
-    found |= live.intersection(reader.other_ids(memory_id))
+    found |= live.intersection(others)
     return found.pop() if len(found) == 1 and memory_id not in live else memory_id
 
 
-def _is_behind(why: Why) -> bool:
-    return why.facts.get("dropped_at") == TURN_VIEW
+def _turn_of_summary(
+    recaller: Recaller, query: Query, rows: Rows, memory_id: str, stands: int, result: RecallResult
+) -> Why:
+    """Explain a turn whose summary the recall searched in its place."""
+    other, met = str(recaller.reader.public_ids([stands])[stands]), _met(memory_id, result)
+    facts: dict[str, Any] = {"summarized_by": other}
+    if met is not None and met.facts.get("dropped_at") != TURN_VIEW:
+        said = f"It is a turn of the summary [{other}], which the recall searches in its place."
+        if _met(other, result) is not None:
+            said = f"It came through its summary [{other}], which the recall searched in its place."
+        return met._replace(sentences=(*met.sentences, said), facts={**met.facts, **facts})
+    then = _follow(recaller, query, rows, other, stands, result)
+    said = (
+        f"[{memory_id}] is a turn of the summary [{other}], which the recall searched instead.",
+        f"turn_view is summaries; raw searches the turns. `noctuary expand {other}` shows it.",
+    )
+    facts["summary"] = {"stage": then.stage, **then.facts}
+    return Why(memory_id, BEHIND_SUMMARY, (*said, *then.sentences), facts, then.steps)
 
 
 def _of_store(
     reader: SnapshotReader, inputs: Inputs, scope: Scope, mask: Mask | None, memory_id: str
 ) -> Why | None:
-    """Say what the store itself decides about a memory; None where the snapshot is right."""
+    """Explain a memory that the store changed since the snapshot; None if it did not."""
     state = inputs.live()
     if state is None:
         return None
@@ -167,7 +167,7 @@ def _of_store(
 def _position_of(reader: SnapshotReader, memory_id: str) -> int | None:
     try:
         memory_id.encode("utf-8")
-    except UnicodeEncodeError:  # bytes of a command line that are no text, so no id either
+    except UnicodeEncodeError:  # undecodable bytes of a command line
         return None
     found = reader.positions_of([memory_id]).get(memory_id)
     return reader.summaries.position_of(memory_id) if found is None else found
@@ -206,7 +206,7 @@ def _out_of_scope(reader: SnapshotReader, scope: Scope, memory_id: str, position
 
 
 def _archived(reader: SnapshotReader, inputs: Inputs, memory_id: str, stands: int) -> Why:
-    """Name what stands for a memory, and the last applied plan in force that archives it."""
+    """Name the replacement of an archived memory and the last plan in force that archives it."""
     other, archive = reader.public_ids([stands])[stands], inputs.archived()
     plan: str | None = None
     if archive is not None:
@@ -228,7 +228,7 @@ def _follow(
     recaller: Recaller, query: Query, rows: Rows, memory_id: str, position: int,
     result: RecallResult,
 ) -> Why:  # fmt: skip
-    """Follow a memory that the recall searches through the recall's stages."""
+    """Explain a memory that the recall searched."""
     met = _met(memory_id, result)
     if met is not None:
         return met
@@ -244,7 +244,7 @@ def _follow(
 
 
 def _met(memory_id: str, result: RecallResult) -> Why | None:
-    """Say where the recall met a memory; None where it was never a candidate."""
+    """Explain a memory that was a candidate; None if it was not."""
     for place, memory in enumerate(result.memories, start=1):
         if str(memory.id) == memory_id:
             score, where = memory.final_score, f"place {place} of {len(result.memories)}"
@@ -255,9 +255,9 @@ def _met(memory_id: str, result: RecallResult) -> Why | None:
     rows = [r for r in result.candidate_trace or () if str(r.get("memory_id")) == memory_id]
     if not rows:
         return None
-    if rows[-1]["dropped_at"] == LIMIT:
-        return _below_limit(memory_id, result)
     row = rows[-1]
+    if row["dropped_at"] == LIMIT:
+        return _below_limit(memory_id, result)
     said = (
         f"[{memory_id}] was found, then dropped by {row['dropped_at']}: {row['reason']}.",
         f"Its score was {row['score']:.3f} then.",
@@ -270,30 +270,26 @@ def _met(memory_id: str, result: RecallResult) -> Why | None:
 def _below_limit(memory_id: str, result: RecallResult) -> Why:
     candidates = [row for row in result.candidates or () if "place" in row]
     (own,) = (row for row in candidates if str(row["id"]) == memory_id)
-    kept, score = len(result.memories), own["final_score"]
-    last = candidates[kept - 1]
-    where = f"place {own['place']} of {len(candidates)}"
-    better = f"the last one returned, [{last['id']}], has {last['final_score']:.3f}"
+    last = candidates[len(result.memories) - 1]
+    score, best = own["final_score"], last["final_score"]
+    place = f"place {own['place']} of {len(candidates)}"
     said = (
-        f"[{memory_id}] was found, at {where}; {kept} were asked for.",
-        f"Its score is {score:.3f}; {better}.",
+        f"[{memory_id}] was found, at {place}; {len(result.memories)} were asked for.",
+        f"Its score is {score:.3f}; the last one returned, [{last['id']}], has {best:.3f}.",
     )
     facts = {
         "place": own["place"],
         "candidates": len(candidates),
         "final_score": score,
         "last_returned": last["id"],
-        "last_returned_score": last["final_score"],
+        "last_returned_score": best,
     }
-    # Each step's part of the one and of the other, in the order of the breakdown.
+    # The deltas of both, in the order of the breakdown.
     mine = {event["phase"]: event for event in own["score_events"]}
     theirs = {event["phase"]: event["delta"] for event in last["score_events"]}
-    none = {"delta": 0.0, "reason": ""}
     steps = tuple(
         {
-            "phase": phase,
-            "delta": mine.get(phase, none)["delta"],
-            "reason": mine.get(phase, none)["reason"],
+            **mine.get(phase, {"phase": phase, "delta": 0.0, "reason": ""}),
             "delta_of_last_returned": theirs.get(phase, 0.0),
         }
         for phase in BREAKDOWN_KEYS
@@ -305,7 +301,7 @@ def _below_limit(memory_id: str, result: RecallResult) -> Why:
 def _summary_unsearched(
     reader: SnapshotReader, profile: RetrievalProfile, memory_id: str, position: int
 ) -> Why:
-    """Say why a recall did not search a summary itself."""
+    """Explain a summary that the recall did not search."""
     turns = list(reader.public_ids(reader.summaries.at(position).sources).values())
     shown = ", ".join(f"[{turn}]" for turn in turns)
     plan, on = reader.summaries.plan_of(position), profile.consolidation_enabled
@@ -328,7 +324,7 @@ def _summary_unsearched(
 def _not_found(recaller: Recaller, query: Query, rows: Rows, memory_id: str, position: int) -> Why:
     profile, count = query.profile, recaller.reader.count
     allowed = count if rows.searched is None else int(rows.searched.sum())
-    # Of what may be seen: how many memories others have is theirs.
+    # Of the visible ones: how many memories other users have is private.
     depth = query.depth(allowed)
     standings = list(find_standings(recaller, profile, rows, query.text, position))
     beyond = "graph: no hit led to it."
@@ -353,48 +349,47 @@ def _not_found(recaller: Recaller, query: Query, rows: Rows, memory_id: str, pos
 
 
 class Standing(NamedTuple):
-    """One leg's view of one memory, over everything that a recall may see."""
+    """Rank and score of one memory in one leg, among all visible memories."""
 
     leg: str  # "lexical" or "dense"
     rank: int | None  # 1-based among the allowed memories that the leg scores above 0; or None
-    score: float | None  # the leg's own; None where it could not be asked
+    score: float | None  # of the leg; None if it failed or is off
     ranked: int  # how many allowed memories the leg scores above 0
-    fault: str | None = None  # why the leg could not be asked
+    fault: str | None = None  # why the leg failed or is off
 
 
 def find_standings(
     recaller: Recaller, profile: RetrievalProfile, rows: Rows, query: str, position: int
 ) -> Iterator[Standing]:
-    """Rank everything that is searched by the words of the query, and by its cosine to it."""
+    """Rank all searched rows by the words of the query and by cosine; yield both standings."""
     reader = recaller.reader
 
-    def stand(name: str, leg: Leg) -> Standing:
-        score = float(leg.scores_at(np.array([position], dtype=np.int64))[0])
-        return Standing(name, leg.rank_of().get(position), score, int(leg.ranking.size))
+    def stand(name: str, weight: float, rank: Callable[[], Leg]) -> Standing:
+        fault = f"off ({name}_weight 0)"
+        if weight > 0:
+            try:
+                leg = rank()
+                score = float(leg.scores_at(np.array([position], dtype=np.int64))[0])
+                return Standing(name, leg.rank_of().get(position), score, int(leg.ranking.size))
+            except (EncoderError, OSError, ValueError) as error:
+                fault = f"could not be asked: {error}"
+        return Standing(name, None, None, 0, fault)
 
-    if profile.scorer != "fusion":
-        pass
-    elif profile.lexical_weight <= 0:
-        yield Standing("lexical", None, None, 0, "off (lexical_weight 0)")
+    def dense() -> Leg:
+        vector = recaller.inputs_now().query_vector(query)
+        return rank_dense(reader, vector, rows.searched, reader.end)
+
+    if profile.scorer == "fusion":
+        words = partial(rank_lexical, reader, query, rows.searched, reader.end)
+        yield stand("lexical", profile.lexical_weight, words)
+    if profile.dense_weight > 0 and reader.vectors is None:
+        yield Standing("dense", None, None, 0, "the snapshot has no vectors")
     else:
-        found = rank_lexical(reader, query, rows.searched, reader.end)
-        yield stand("lexical", found)
-    fault = None if profile.dense_weight > 0 else "off (dense_weight 0)"
-    if fault is None and reader.vectors is None:
-        fault = "the snapshot has no vectors"
-    if fault is None:
-        try:
-            vector = recaller.inputs_now().query_vector(query)
-            found = rank_dense(reader, vector, rows.searched, reader.end)
-            yield stand("dense", found)
-        except (EncoderError, OSError, ValueError) as error:
-            fault = f"could not be asked: {error}"
-    if fault is not None:
-        yield Standing("dense", None, None, 0, fault)
+        yield stand("dense", profile.dense_weight, dense)
 
 
 def _say_standing(standing: Standing, allowed: int, depth: int) -> str:
-    """Return where a memory stands in a leg, as a clause, of so many that may be seen or taken."""
+    """Return a standing as a clause; `allowed` rows are visible, the best `depth` are taken."""
     if standing.fault is not None:
         return standing.fault
     is_lexical, score = standing.leg == "lexical", f"{standing.score:.3f}"
@@ -407,19 +402,18 @@ def _say_standing(standing: Standing, allowed: int, depth: int) -> str:
     return f"rank {standing.rank:,} of {of}; the best {depth:,} are taken"
 
 
-# `expand`: everything that a summary stands for, from the snapshot that serves. A summary may leave
-# out what its sources say; nothing of it is ever out of reach.
+# `expand`: the sources of a summary, in full, because a summary may leave out details.
 
 _GATE = ("align", "cover", "confidence", "decay_rate", "source_tokens", "summary_tokens")
 _LINEAGE = ("method", "first_us", "last_us", "facts", "plan_id", *_GATE)
 
 
 class UnknownSummaryError(StoreError):
-    """There is no such summary, or whoever asks may not see all that it stands for."""
+    """There is no such summary, or the user may not see all of its sources."""
 
 
 class Source(NamedTuple):
-    """One memory that a summary stands for, in full."""
+    """One source of a summary, in full."""
 
     id: MemoryId
     content: str
@@ -432,29 +426,29 @@ class Source(NamedTuple):
 
 
 class Parent(NamedTuple):
-    """An earlier summary that the summarizer was shown as context."""
+    """An earlier summary that the summarizer got as context."""
 
     id: str
-    # None where the snapshot does not hold it any more, or who asks may not see all that it is of.
+    # None if the snapshot no longer has it, or the user may not see all of its sources.
     text: str | None
 
 
 class Expansion(NamedTuple):
-    """A summary with everything that it stands for."""
+    """A summary with its sources."""
 
     summary_id: str
-    text: str  # what it says
-    sources: tuple[Source, ...]  # every source exactly once, in order of time
-    parents: tuple[Parent, ...]  # what it was written with, oldest first; it says nothing for them
-    method: str  # how it was made
-    first_at: datetime | None  # time of its first source; None where no source has a date
+    text: str
+    sources: tuple[Source, ...]  # each exactly once, in order of time
+    parents: tuple[Parent, ...]  # oldest first; their content is not part of this summary
+    method: str
+    first_at: datetime | None  # of its first source; None if no source has a date
     last_at: datetime | None
-    confidence: float | None  # in [0, 1], or None where it was not judged
+    confidence: float | None  # in [0, 1]; None if it was not rated
     # The gate's report: align, cover, confidence, decay_rate, source_tokens, summary_tokens, and
     # `facts` (kept, total, introduced, contradicted) where facts were checked.
     gate: Mapping[str, Any]
-    plan_id: str | None  # the compaction plan that it belongs to; None for a summary of turns
-    snapshot_id: str  # where it was read
+    plan_id: str | None  # of its compaction plan; None for a summary of turns
+    snapshot_id: str
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; dates as ISO-8601."""
@@ -464,16 +458,11 @@ class Expansion(NamedTuple):
 def expand_from(
     reader: SnapshotReader, snapshot_id: str, summary_id: str, user: str | None
 ) -> Expansion:
-    """Return what a summary of an opened snapshot stands for; errors as of `expand`."""
-    try:
+    """Return the sources of a summary of an opened snapshot; raises as `expand` does."""
+    with telling_damage(snapshot_id):
         position, mask = reader.summaries.position_of(summary_id), _of_user(reader, user)
         if position is not None and _is_allowed(reader, position, mask):
             return _expansion(reader, snapshot_id, summary_id, position, mask)
-    # Damage below the reach of the quick check raises whatever the step that meets it raises.
-    except Exception as error:
-        raise SnapshotCorruptError(
-            f"{type(error).__name__} in {snapshot_id}: run `noctuary doctor`"
-        ) from error
     raise UnknownSummaryError(
         f"there is no summary {summary_id!r} in snapshot {snapshot_id} for "
         f"{'nobody in particular' if user is None else 'user ' + repr(user)}: ids of summaries "
@@ -516,7 +505,7 @@ def _parents(reader: SnapshotReader, summary_id: str, mask: Mask | None) -> tupl
     rows = reader.look_up("summary_parents", "summary_id", "place, parent_id", [summary_id])
     ids = [parent for _, parent in sorted(rows)]
     places = [p for p in map(reader.summaries.position_of, ids) if p is not None]
-    # A user may share the turns of one summary and not those of the one before it.
+    # The turns of a parent may be private where those of the summary are shared.
     seen = reader.describe(p for p in places if _is_allowed(reader, p, mask))
     texts = {row["memory_id"]: str(row["content"]) for row in seen.values()}
     return tuple(Parent(parent, texts.get(parent)) for parent in ids)

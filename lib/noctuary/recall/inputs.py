@@ -45,7 +45,7 @@ class ArchiveState(NamedTuple):
 
     key: str
     plans: frozenset[str]
-    # Content hashes of a snapshot -> ids of its archived memories to ids of what stands for them.
+    # Content hashes of a snapshot -> ids of its archived memories to ids of their replacements.
     hidden_in: Callable[[Callable[[Sequence[str]], Mapping[str, str]]], Mapping[str, str]]
 
     @staticmethod
@@ -76,7 +76,7 @@ def look_down(
 class Inputs(NamedTuple):
     """Everything mutable that a recall may depend on, as it is now.
 
-    Use is told as far as one recall may know it: the access log does not say who asked. A count of
+    Usage is limited to what one user may learn: the access log does not say who asked. A count of
     a memory that several users see would tell each of them how often the others asked for it, so a
     store with named users answers "never used" for it; a count of a private memory tells its owner
     about nobody else.
@@ -85,7 +85,7 @@ class Inputs(NamedTuple):
     paths: StorePaths
     reader: SnapshotReader
     usage: Callable[[], UsageReader]  # one file for the whole recall
-    # Memories that nobody but who asks may see, (n,); None where the store names no users.
+    # Memories that only the asking user may see, (n,); None without named users.
     private: Callable[[], Mask | None] = lambda: None
     may_warm: bool = False  # whether ONNX Runtime may encode, see `encode_query`
     archived: Callable[[], ArchiveReader | None] = lambda: None  # the newest; None without a file
@@ -130,7 +130,7 @@ class Inputs(NamedTuple):
             return 1.0
 
     def archive(self) -> ArchiveState | None:
-        """Return what is archived, or None where nothing is."""
+        """Return the archive, or None if nothing is archived."""
         archive = self.archived()
         return None if archive is None else ArchiveState.of(archive, None)
 
@@ -242,7 +242,7 @@ def _read(header: Path, _mtime_ns: int, _size: int, _inode: int) -> dict[str, An
 
 
 class GuardResult(NamedTuple):
-    """What the guard found; UNKNOWN where either side says nothing about itself."""
+    """The verdict of the guard; UNKNOWN if either side has no fingerprint."""
 
     verdict: Literal["MATCH", "MISMATCH", "UNKNOWN"]
     ingest: Mapping[str, Any] | None  # fingerprint of the encoder that made the vectors
@@ -256,7 +256,7 @@ class GuardResult(NamedTuple):
 
     @property
     def message(self) -> str:
-        """Say what differs and what to do about it."""
+        """The differences and the remedy."""
         what = ", ".join(self.differing) or "nothing"
         return (
             f"vectors were made by {_name(self.ingest)}, queries are encoded by "
@@ -389,7 +389,7 @@ def _hosted(directory: Path, expected: EncoderFingerprint) -> HostedQueryEncoder
     from noctuary.embed.hosted import HOSTED_FILE
 
     try:
-        # The address may change without another fingerprint: then the night writes the file anew.
+        # The address may change without the fingerprint: then the night rewrites the file.
         written_ns = (directory / HOSTED_FILE).stat().st_mtime_ns
     except OSError as error:
         raise EncoderError(
@@ -445,7 +445,7 @@ def _export(directory: Path) -> Path:
 
 
 def _has_lean(directory: Path) -> bool:
-    """Say whether the lean encoder answers; where nothing is there, it says what is wrong."""
+    """Say whether the lean encoder answers; without any encoder it raises the right error."""
     return directory.is_dir() or not _export(directory).is_dir()
 
 
@@ -455,7 +455,7 @@ def _onnx(
     from noctuary.embed.onnx import HEADER_FILE
 
     export = _export(directory)
-    # A night that exports anew writes the file anew: what failed before is tried again.
+    # A new export rewrites the file: a failed one is tried again.
     written_ns = (export / HEADER_FILE).stat().st_mtime_ns
     with _lock:
         opening = _opening(export, expected, written_ns)

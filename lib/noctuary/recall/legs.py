@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -15,18 +15,32 @@ from noctuary.graph.sessions import (
     FACT_COVERAGE_WEIGHT,
     SESSION_WEIGHT,
     SPEAKER_WEIGHT,
+    Posting,
     Talk,
     best_neighbour,
     calibrate,
     lent_scores,
     listen,
 )
-from noctuary.graph.walk import Link, Named, Walk, bridge, link_query, name_subjects, walk
+from noctuary.graph.walk import (
+    GraphArrays,
+    Link,
+    Name,
+    Named,
+    NameTable,
+    QueryWords,
+    Walk,
+    bridge,
+    link_query,
+    name_subjects,
+    subjects_of,
+    walk,
+)
 from noctuary.lexical.search import add_scores, best_positions, idf, top_positions
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.query import Mask, Positions, Scores
-from noctuary.recall.reader import SnapshotGraph, SnapshotReader
-from noctuary.text.tokens import UNSPACED, script_of, tokenize
+from noctuary.recall.query import Mask, Positions, Scores, query_tokens
+from noctuary.recall.reader import SnapshotReader
+from noctuary.text.tokens import UNSPACED, script_of
 
 # The lexical and dense legs over the rows of every kind in scope. All kinds compare: the words of a
 # summary or of a live row weigh what they weigh in the corpus, their vectors are of one encoder.
@@ -91,7 +105,7 @@ def rank_lexical(
 
     `mask` says which rows are searched, as `Rows.searched`.
     """
-    asked = sorted(set(tokenize(query)))
+    asked = sorted(set(query_tokens(query)))
     slices = reader.look_up_terms(asked)
     scores = np.zeros(reader.end, dtype=np.float32)
     add_scores(scores, slices, reader.posting_positions, reader.posting_scores)
@@ -188,7 +202,7 @@ def find_exact_matches(
     reader: SnapshotReader, query: str, positions: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     """Tell which of the positions hold every token of the query, shape of `positions`."""
-    tokens = sorted(set(tokenize(query)))
+    tokens = sorted(set(query_tokens(query)))
     if len(tokens) < MIN_EXACT_TOKENS:
         return np.zeros(positions.shape, dtype=np.bool_)
     return np.logical_and.reduce(reader.holding(tokens, positions))
@@ -279,6 +293,76 @@ def apply_importance(scores: Scores, importance: NDArray[np.floating], prior: fl
 # leads anywhere and no candidate belongs to a session, it abstains.
 
 
+class SnapshotGraph:
+    """What the graph leg reads of one opened snapshot; safe to share between threads."""
+
+    def __init__(self, reader: SnapshotReader) -> None:
+        self._reader = reader
+        self.mentions, self.rare = reader.mentions, reader.rare
+        self.sessions = reader.sessions
+        facet = reader.facets["wing"]
+        # Wing codes, -1 for none; None where nothing has a wing.
+        self.wings = facet.codes if facet.values else None
+
+    @property
+    def edges(self) -> GraphArrays:
+        """Steps between memories."""
+        return self._reader.graph_edges
+
+    @cached_property
+    def _speakers(self) -> frozenset[int]:
+        spoken = self.sessions.speakers
+        return frozenset(spoken[spoken >= 0].tolist())
+
+    def names_seen(self, mask: Mask | None) -> NameTable:
+        """Return the names of concepts that a visible memory is about, or that speak in one."""
+        if mask is None:
+            return NameTable(self._longest, self._named)
+
+        def named(asked: Sequence[str]) -> Mapping[str, Name]:
+            found = self._named(asked)
+            return {name: f for name, f in found.items() if self._is_seen(f.ordinal, mask)}
+
+        return NameTable(self._longest, named)
+
+    def _is_seen(self, ordinal: int, mask: Mask) -> bool:
+        return subjects_of(ordinal, self.mentions, mask).size > 0 or self.speaks(ordinal, mask)
+
+    def speaks(self, ordinal: int, mask: Mask | None = None) -> bool:
+        """Say whether a concept speaks in any memory that may be seen."""
+        if mask is None or ordinal not in self._speakers:
+            return ordinal in self._speakers
+        return bool((mask & (self.sessions.speakers == ordinal)).any())
+
+    def postings(self, terms: Sequence[str]) -> list[Posting]:
+        """Return positions and scores of every known term."""
+        reader = self._reader
+        return [
+            (reader.posting_positions[start:stop], reader.posting_scores[start:stop])
+            for start, stop in reader.look_up_terms(terms)
+        ]
+
+    def words_of(self, query: str) -> QueryWords:
+        """Return the words of a query that some memory holds, as the graph asks for them."""
+        reader = self._reader
+        columns, asked = "term, start, stop", sorted(set(query_tokens(query)))
+        rows = reader.look_up("terms", "term", columns, asked)
+        frequencies = np.array([stop - start for _, start, stop in rows], dtype=np.int64)
+        tokens = [term for term, *_ in rows]
+        return QueryWords(idf(frequencies, reader.count), partial(reader.holding, tokens))
+
+    def _longest(self, words: Sequence[str]) -> Mapping[str, int]:
+        rows = self._reader.look_up("link_starts", "word", "word, words", words)
+        return {str(word): int(count) for word, count in rows}
+
+    def _named(self, names: Sequence[str]) -> Mapping[str, Name]:
+        rows = self._reader.look_up("links", "name", "name, ordinal, weight, cased", names)
+        return {
+            str(name): Name(int(ordinal), float(weight), bool(cased))
+            for name, ordinal, weight, cased in rows
+        }
+
+
 FuseAt = Callable[[Positions], Scores]  # base scores of any positions
 
 
@@ -318,11 +402,14 @@ class GraphLeg(NamedTuple):
     session_weight: float = 1.0  # further factor on what sessions lend; 0 asks none
     as_of_us: int | None = None  # walk the edges that held then; None: those that still hold
 
+    def link(self, query: str) -> tuple[Link, ...]:
+        """Return the concepts that a query names, as far as the mask shows them."""
+        return link_query(query, self.graph.names_seen(self.mask))
+
     def rank(
-        self, query: str, pool: Positions, fused: Scores, fuse_at: FuseAt
+        self, query: str, links: tuple[Link, ...], pool: Positions, fused: Scores, fuse_at: FuseAt
     ) -> GraphRanking | None:
         """Return the pool (ascending) with what the graph adds, or None for nothing to add."""
-        links = link_query(query, self.graph.names_seen(self.mask))
         named = name_subjects(links, self.graph.mentions, self.mask)
         walked = self._walk(query, named, pool, fused, fuse_at)
         positions, base, scores, scale = pool, fused, fused, 1.0
@@ -379,9 +466,9 @@ class GraphLeg(NamedTuple):
         self, query: str, links: tuple[Link, ...], positions: Positions, scores: Scores
     ) -> Talk | None:
         speakers = [link for link in links if self.graph.speaks(link.ordinal, self.mask)]
-        asked = set(tokenize(query))
-        # Who speaks is a relation of its own; as a word the name stands in every turn they say.
-        spoken = {t for link in speakers for t in tokenize(query[link.start : link.end])}
+        asked = set(query_tokens(query))
+        # Speaking is a relation of its own; as a word, the name is in every turn of the speaker.
+        spoken = {t for link in speakers for t in query_tokens(query[link.start : link.end])}
         terms = self.graph.postings(sorted(asked - spoken or asked))
         ordinals, wings = [link.ordinal for link in speakers], self.graph.wings
         return listen(
@@ -456,7 +543,7 @@ def _heard(ranking: GraphRanking, talk: Talk, place: int) -> Iterator[_Part]:
     same = slice(talk.owners.searchsorted(owner), talk.owners.searchsorted(owner, "right"))
     base = ranking.before[same]
     best = int(talk.members[same][base.argmax()])
-    # The best member of a session owes it to the query and to nobody else.
+    # The best member of a session got there by the query alone.
     origin = None if best == position else best
     if not talk.is_turn[place]:
         share = FACT_COVERAGE_WEIGHT * float(talk.coverage[place])

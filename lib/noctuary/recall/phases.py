@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.recall.candidates import (
+from noctuary.recall.query import Positions, Scores, query_tokens
+from noctuary.recall.result import RecallWarning
+from noctuary.recall.search import (
     SECONDS_PER_DAY,
     SECONDS_PER_HOUR,
     US_PER_SECOND,
     Candidates,
     PastQuery,
     PhaseOutcome,
+    Search,
     ages_s,
     is_dated,
 )
-from noctuary.recall.query import Positions, Scores
-from noctuary.recall.result import RecallWarning
-from noctuary.recall.search import Search
 from noctuary.text.marks import estimate_tokens
 from noctuary.text.tokens import MARKS, is_stop_word, tokenize
 from noctuary.usage.reader import ltp_multiplier
@@ -220,7 +220,7 @@ def expansion_terms(query: str, texts: Iterable[str], at_most: int) -> list[str]
     No function words, the first form of each, ties by appearance; a text that comes twice counts
     twice.
     """
-    asked = set(tokenize(query))
+    asked = set(query_tokens(query))
     counts: dict[str, int] = {}
     shown: dict[str, str] = {}
     for text in texts:
@@ -236,7 +236,7 @@ def expansion_terms(query: str, texts: Iterable[str], at_most: int) -> list[str]
 
 
 def query_expansion(candidates: Candidates, search: Search) -> PhaseOutcome:
-    """Add what further questions find; what the query itself found keeps its score."""
+    """Add results of further questions; those of the query itself keep their scores."""
     asked, similar = search.query.text, _similar(search)
     texts = _texts_found(similar, search)
     terms = expansion_terms(asked, texts, MAX_TERMS)

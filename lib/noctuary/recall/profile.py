@@ -60,7 +60,7 @@ DAYS_OR_NONE = _between(0, 1_000_000)  # 2,700 years: in microseconds well withi
 
 
 class Flag(NamedTuple):
-    """What is declared of a flag: its default, what it does, and its range or its words."""
+    """The declaration of a flag: default, help, and range or choices."""
 
     default: Any
     meaning: str

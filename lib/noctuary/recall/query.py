@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from noctuary.core.types import UNDATED_US, to_micros
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.result import RecallWarning
+from noctuary.text.tokens import tokenize
 
 Mask = NDArray[np.bool_]  # over positions, made before any leg ranks
 
@@ -37,12 +39,18 @@ class Facet(NamedTuple):
     # Of the owners only: positions of what others share with a user, by that user's name, which
     # need not be among the values. None where nobody shares.
     shared: Mapping[str, NDArray[np.int32]] | None = None
-    # Of the owners only: positions of what was forgotten, which nobody sees any more.
+    # Of the owners only: positions of forgotten memories, hidden from everyone.
     forgotten: NDArray[np.int64] | None = None
 
     def code_of(self, value: str | None) -> int:
         """Return the code of a value; one that no memory has where it is unknown or None."""
         return self.values.index(value) if value in self.values else _NO_CODE
+
+
+@lru_cache(maxsize=16)
+def query_tokens(text: str) -> tuple[str, ...]:
+    """Return the tokens of a question; every step of one recall shares them."""
+    return tuple(tokenize(text))
 
 
 def aware(moment: datetime) -> datetime:
@@ -83,7 +91,7 @@ def build_mask(
 
 
 def private_mask(owners: Facet, user: str | None) -> Mask | None:
-    """Return which memories (n,) nobody but this user may see; None where all belong to nobody."""
+    """Return which memories (n,) only this user may see; None if no memory has an owner."""
     if not owners.values:
         return None
     private: Mask = owners.codes == owners.code_of(user)
@@ -93,7 +101,7 @@ def private_mask(owners: Facet, user: str | None) -> Mask | None:
 
 
 def _own_mask(owners: Facet, user: str | None) -> Mask | None:
-    """Return which memories a user may see; None where all belong to nobody, none forgotten."""
+    """Return which memories a user may see; None for all: no owners, none forgotten."""
     if owners.forgotten is None:
         return _owned(owners, user) if owners.values else None
     own = _owned(owners, user)
@@ -102,7 +110,7 @@ def _own_mask(owners: Facet, user: str | None) -> Mask | None:
 
 
 def _has_owners(owners: Facet, own: Mask) -> bool:
-    """Say whether some memories belong to named users; `own` are those that nobody's may see."""
+    """Say whether some memories belong to named users; `own` are those without an owner."""
     return not (own if owners.forgotten is None else _owned(owners, None)).all()
 
 
@@ -114,7 +122,7 @@ def _owned(owners: Facet, user: str | None) -> Mask:
 
 
 def _unknown(name: str, wanted: str, facet: Facet, own: Mask | None) -> RecallWarning:
-    """Say that nothing has a value, and which near ones memories of the user or of nobody have."""
+    """Warn that no memory has a value, and name similar values that the user may see."""
     import difflib  # most recalls name what there is
 
     values = facet.values

@@ -11,6 +11,7 @@ from noctuary.recall.inputs import Inputs
 from noctuary.recall.legs import (
     GraphLeg,
     Leg,
+    SnapshotGraph,
     add_exact_match,
     apply_importance,
     find_exact_matches,
@@ -23,7 +24,7 @@ from noctuary.recall.legs import (
 )
 from noctuary.recall.profile import TURNS, RetrievalProfile
 from noctuary.recall.query import Mask, Positions, Query, Scores
-from noctuary.recall.reader import SnapshotGraph, SnapshotReader
+from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.rows import Rows
 from noctuary.recall.search import BaseRanking, QueryVector, Search
 
@@ -179,7 +180,9 @@ def _with_graph(search: Search, text: str, ranking: BaseRanking, rows: Rows) -> 
     with run.step("graph"):
         weights = (profile.graph_weight, profile.session_weight)
         leg = GraphLeg(search.graph, rows.memories, *weights, as_of_us)
-        found = leg.rank(text, ranking.positions[:size], ranking.fused[:size], fuse_at)
+        links = leg.link(text)
+        found = leg.rank(text, links, ranking.positions[:size], ranking.fused[:size], fuse_at)
+    ranking = ranking._replace(links=None if rows.hide_any else links)
     if found is None:
         return ranking
     if found.talk is not None and found.talk.left_out:
@@ -192,7 +195,9 @@ def _with_graph(search: Search, text: str, ranking: BaseRanking, rows: Rows) -> 
     fused = np.concatenate([found.fused, rest_fused])
     scores = np.concatenate([found.scores, rest_fused / found.scale])
     positions = np.concatenate([found.positions, rest])
-    return BaseRanking(positions, fused, scores, scores, scores, scores, *legs, found)
+    return BaseRanking(
+        positions, fused, scores, scores, scores, scores, *legs, found, ranking.links
+    )
 
 
 def rank_alone(

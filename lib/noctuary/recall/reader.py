@@ -7,7 +7,7 @@ import weakref
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,22 +27,14 @@ from noctuary.core.manifest import Manifest, Pointer, quick_check, read_manifest
 from noctuary.core.store import OWN_FILE, StorePaths, is_snapshot_id
 from noctuary.core.tombstones import open_rows, read_tombstones
 from noctuary.core.types import DAMAGED_TEXT, published_text, summary_id
-from noctuary.graph.sessions import Posting, SessionArrays
-from noctuary.graph.walk import (
-    GraphArrays,
-    MentionArrays,
-    Name,
-    NameTable,
-    QueryWords,
-    RareConcepts,
-    subjects_of,
-)
+from noctuary.graph.sessions import SessionArrays
+from noctuary.graph.walk import GraphArrays, MentionArrays, RareConcepts
 from noctuary.lexical.search import K1, B, idf
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.query import Facet, Mask
+from noctuary.recall.query import Facet, Mask, query_tokens
 from noctuary.recall.result import Calibration
 from noctuary.snapshot.arrays import OF_TURNS, SummaryArrays
-from noctuary.text.tokens import document_tokens, tokenize
+from noctuary.text.tokens import document_tokens
 
 if TYPE_CHECKING:
     from noctuary.embed.funnel import PrefixTier
@@ -236,7 +228,7 @@ class SnapshotReader:
         try:
             return SnapshotReader(directory, manifest)
         except StoreError:
-            raise  # says what to do: the tombstones cannot be read
+            raise  # its message names the remedy: the tombstones cannot be read
         except Exception as error:
             # numpy parses a damaged header as Python and lets every parser error through.
             raise SnapshotCorruptError(
@@ -290,12 +282,12 @@ class SnapshotReader:
             return np.empty(0, dtype=np.float32)
         from noctuary.recall.live import score_rows
 
-        tokens = tokenize(query)
+        tokens = query_tokens(query)
         frequencies = self.document_frequencies(sorted(set(tokens)))
         return score_rows(self.live.state, tokens, frequencies, self.count, self.mean_length)
 
     def holding(self, tokens: Sequence[str], positions: NDArray[np.int64]) -> Mask:
-        """Tell which distinct token stands at which position, shape (tokens, positions)."""
+        """Tell which distinct token occurs at which position, shape (tokens, positions)."""
         held = np.zeros((len(tokens), positions.size), dtype=np.bool_)
         for table, first, end in (
             ("terms", 0, self.count), ("summary_terms", self.count, self.first_live)
@@ -484,7 +476,7 @@ class SnapshotReader:
         return rows
 
     def sources_at(self, position: int) -> Sequence[int]:
-        """Return the memories that a position stands for: itself, or a summary's sources."""
+        """Return the memories of a position: itself, or the sources of a summary."""
         if self.count <= position < self.first_live:
             return self.summaries.at(position).sources
         return (position,)
@@ -610,76 +602,6 @@ class SnapshotReader:
             return self._rows.execute(sql, values).fetchall()
 
 
-class SnapshotGraph:
-    """What the graph leg reads of one opened snapshot; safe to share between threads."""
-
-    def __init__(self, reader: SnapshotReader) -> None:
-        self._reader = reader
-        self.mentions, self.rare = reader.mentions, reader.rare
-        self.sessions = reader.sessions
-        facet = reader.facets["wing"]
-        # Wing codes, -1 for none; None where nothing has a wing.
-        self.wings = facet.codes if facet.values else None
-
-    @property
-    def edges(self) -> GraphArrays:
-        """Steps between memories."""
-        return self._reader.graph_edges
-
-    @cached_property
-    def _speakers(self) -> frozenset[int]:
-        spoken = self.sessions.speakers
-        return frozenset(spoken[spoken >= 0].tolist())
-
-    def names_seen(self, mask: Mask | None) -> NameTable:
-        """Return the names of concepts that a visible memory is about, or that speak in one."""
-        if mask is None:
-            return NameTable(self._longest, self._named)
-
-        def named(asked: Sequence[str]) -> Mapping[str, Name]:
-            found = self._named(asked)
-            return {name: f for name, f in found.items() if self._is_seen(f.ordinal, mask)}
-
-        return NameTable(self._longest, named)
-
-    def _is_seen(self, ordinal: int, mask: Mask) -> bool:
-        return subjects_of(ordinal, self.mentions, mask).size > 0 or self.speaks(ordinal, mask)
-
-    def speaks(self, ordinal: int, mask: Mask | None = None) -> bool:
-        """Say whether a concept speaks in any memory that may be seen."""
-        if mask is None or ordinal not in self._speakers:
-            return ordinal in self._speakers
-        return bool((mask & (self.sessions.speakers == ordinal)).any())
-
-    def postings(self, terms: Sequence[str]) -> list[Posting]:
-        """Return positions and scores of every known term."""
-        reader = self._reader
-        return [
-            (reader.posting_positions[start:stop], reader.posting_scores[start:stop])
-            for start, stop in reader.look_up_terms(terms)
-        ]
-
-    def words_of(self, query: str) -> QueryWords:
-        """Return the words of a query that some memory holds, as the graph asks for them."""
-        reader = self._reader
-        columns, asked = "term, start, stop", sorted(set(tokenize(query)))
-        rows = reader.look_up("terms", "term", columns, asked)
-        frequencies = np.array([stop - start for _, start, stop in rows], dtype=np.int64)
-        tokens = [term for term, *_ in rows]
-        return QueryWords(idf(frequencies, reader.count), partial(reader.holding, tokens))
-
-    def _longest(self, words: Sequence[str]) -> Mapping[str, int]:
-        rows = self._reader.look_up("link_starts", "word", "word, words", words)
-        return {str(word): int(count) for word, count in rows}
-
-    def _named(self, names: Sequence[str]) -> Mapping[str, Name]:
-        rows = self._reader.look_up("links", "name", "name, ordinal, weight, cased", names)
-        return {
-            str(name): Name(int(ordinal), float(weight), bool(cased))
-            for name, ordinal, weight, cased in rows
-        }
-
-
 # Finding the snapshot to serve: the pointer's, or the newest one that may take its place.
 
 # A retention sweep may remove the snapshot between reading the pointer and opening it; the pointer
@@ -750,7 +672,7 @@ def _open(paths: StorePaths, name: str, digest: str) -> SnapshotReader:
 
 @contextmanager
 def telling_damage(snapshot_id: str) -> Generator[None]:
-    """Let damage below the reach of the quick check, which raises anything, be told as such."""
+    """Re-raise unexpected errors, which mean damage to the snapshot, as SnapshotCorruptError."""
     try:
         yield
     except (NoctuaryError, OSError):

@@ -1,7 +1,6 @@
-"""Replay: what a recall read is kept in a packet, and a packet can be run again and compared.
+"""Replay: keep everything that a recall read in a packet, run a packet again and compare.
 
-Not replayed: deadlines, whose effect depends on the machine's load, and hooks, which change nothing
-but may fail.
+Deadlines, whose effect depends on load, and hooks, which change nothing, are not replayed.
 """
 
 from __future__ import annotations
@@ -38,19 +37,20 @@ from noctuary.recall.profile import FIELD_NAMES, RetrievalProfile
 from noctuary.recall.query import Query, Scope, build_mask
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import RecallResult, RecallWarning, plain
+from noctuary.sources.live import read_state, record_state
 from noctuary.usage.reader import BATCH_ROWS, Usage, UsageReader
 
-# The replay log: one packet per row, bounded in size. It holds the texts of queries, so only its
-# owner may read it, and nothing is written unless a profile says `replay_log`. Appending never
-# raises: a recall is answered whatever the disk does.
+# The replay log: one packet per row, bounded in size. It contains the texts of queries, so only its
+# owner may read it, and it is written only if the profile sets `replay_log`. Appending never
+# raises, so that a full disk does not fail a recall.
 
-MAX_LOG_BYTES = 64 << 20  # the newest packets that are kept, some 5,000 recalls
+MAX_LOG_BYTES = 64 << 20  # of the newest packets, some 5,000 recalls
 
 _END = "(SELECT started + size FROM packets ORDER BY number DESC LIMIT 1)"
 
 
 def log_format(max_bytes: int = MAX_LOG_BYTES) -> LogFormat:
-    """Return what the log looks like; `started` counts the bytes of all packets before a row's."""
+    """Return the format of the log; `started` is the size of all earlier packets in bytes."""
     return LogFormat(
         noun="the replay log",
         version=formats.REPLAY_LOG.version,
@@ -76,14 +76,14 @@ REPLAY_LOG = log_format()
 
 
 class FoundPackets(NamedTuple):
-    """Packets of a log, the oldest first."""
+    """Packets of a log, oldest first."""
 
     packets: list[dict[str, Any]]
-    unreadable: int  # rows that hold none
+    unreadable: int  # rows that are not a packet
 
 
 def append_packet(path: Path, packet: Mapping[str, Any]) -> str | None:
-    """Append a packet and drop the oldest beyond the bound; return None, or what went wrong."""
+    """Append a packet, drop the oldest beyond the bound; return None, or the error as text."""
     try:
         text = json.dumps(packet, separators=(",", ":"), allow_nan=False)
     except (ValueError, TypeError) as error:
@@ -97,12 +97,12 @@ def append_packet(path: Path, packet: Mapping[str, Any]) -> str | None:
 
 
 def list_packets(path: Path, limit: int) -> FoundPackets:
-    """Return the last packets of a log; none where there is no log, StoreError if it is damaged."""
+    """Return the last packets of a log, none if it is missing; StoreError if it is damaged."""
     return _read(path, "ORDER BY number DESC LIMIT ?", [limit])
 
 
 def find_packet(path: Path, replay_id: str) -> dict[str, Any]:
-    """Return the packet whose id begins with a text; StoreError if there is none, or several."""
+    """Return the packet whose id starts with a prefix; StoreError if there is none, or several."""
     found: list[dict[str, Any]] = []
     if replay_id.isascii() and replay_id:
         which = "WHERE instr(replay_id, ?) = 1 ORDER BY number DESC"
@@ -135,71 +135,49 @@ def _read(path: Path, which: str, values: Sequence[Any]) -> FoundPackets:
     return FoundPackets(packets, len(rows) - len(packets))
 
 
-# A record of the inputs, plain JSON. Texts that were encoded or reranked are kept as digests only:
-# query expansion asks with words of memories, and a reranker reads whole ones. Earlier queries are
-# kept as they were asked. Vectors are base64 of little-endian float32 and scores are JSON numbers,
-# so every value comes back to the last bit.
+# The record of the inputs is plain JSON. Texts that were encoded or reranked are kept as digests
+# only, because they contain words of memories; earlier queries are kept as text. Vectors are base64
+# of little-endian float32 and scores are JSON numbers, so every value is restored exactly.
 
 _RAISED: Mapping[str, type[Exception]] = {
     error.__name__: error for error in (FingerprintMismatchError, EncoderError, OSError, ValueError)
-}  # what inputs may raise, the narrower before the wider
+}  # errors that inputs may raise, subclasses first
 _VECTOR = np.dtype("<f4")
 _NEVER = [0, 0, UNDATED_US]
 
-_NAMES = {"query_vector": "vectors", "usage_of": "usage", "rerank": "reranked"}
-_BY_KEY = {"query_vector": "vector ", "known_share": "", "most_used": "", "co_retrieved": "",
-           "past_queries": "past ", "rerank": ""}  # fmt: skip
-"""Methods of `Inputs` that are asked more than once in a recall, and what a fault of one is kept
-under; the answers of all others are one of a recall."""
-_LATER = {"live", "live_vectors", "known_share"}  # packets of before have none
-
 
 class ArchiveLostError(StoreError):
-    """What was archived at the time of a recall cannot be found out any more."""
+    """The state of the archive at the time of a recall cannot be restored."""
 
 
-def _key(method: str, asked: Sequence[Any], how: Mapping[str, Any]) -> str:
-    """Return what one answer is kept under; how long it may take (a float) is no part of it."""
-    if method not in _BY_KEY or method == "most_used":
-        return str(asked[0]) if asked and method == "most_used" else ""
-    texts: list[str] = []
-    for value in asked:
-        if not isinstance(value, float):
-            texts += [value] if isinstance(value, str) else value
-    return hash_text(*texts, *(repr(v) for v in how.values() if not isinstance(v, float)))
-
-
-def _pack(method: str, answer: Any, asked: Sequence[Any]) -> Any:
-    """Return an answer as JSON."""
-    if method in ("usage_of", "co_retrieved"):
-        # Three numbers of each memory, or one: what it never has is left out.
-        rows: list[Any] = np.array(answer).T.tolist()
-        return {m: row for m, row in zip(asked[0], rows, strict=True) if row not in (0, _NEVER)}
-    if method == "past_queries":
-        found, fault = answer
-        return {"found": [[*row[:3], list(row[3])] for row in found], "fault": fault}
-    if method == "live" and answer is not None:
-        from noctuary.sources.live import record_state
-
-        return record_state(answer)
-    return _plain(answer)
-
-
-def _plain(answer: Any) -> Any:
+def _to_json(answer: Any, _: Any = None) -> Any:
     if isinstance(answer, RecallWarning):
         return answer.to_json()
     if isinstance(answer, Mapping):
-        fields = cast("Mapping[str, Any]", answer)
-        return {key: _plain(value) for key, value in fields.items()}
+        return {key: _to_json(value) for key, value in cast("Mapping[str, Any]", answer).items()}
     if not isinstance(answer, np.ndarray):
-        return answer
+        return plain(answer)
     array = cast("NDArray[Any]", answer)
     if array.dtype != np.float32:
         return array.tolist()
     return base64.b64encode(np.ascontiguousarray(array, dtype=_VECTOR).tobytes()).decode("ascii")
 
 
-def _read_vector(text: Any, *_: Any) -> NDArray[np.float32]:
+def _write_counts(answer: Any, asked: Sequence[Any]) -> dict[str, Any]:
+    """Return one number or three by memory, without those of memories that were never recalled."""
+    rows: list[Any] = np.array(answer).T.tolist()
+    return {m: row for m, row in zip(asked[0], rows, strict=True) if row not in (0, _NEVER)}
+
+
+def _read_counts(kept: Any, asked: Sequence[Any], never: Any = 0) -> NDArray[np.int64]:
+    return np.array([(kept or {}).get(m, never) for m in asked[0]], dtype=np.int64)
+
+
+def _read_usage(kept: Any, asked: Sequence[Any]) -> Usage:
+    return Usage(*_read_counts(kept, asked, _NEVER).reshape(-1, len(_NEVER)).T)
+
+
+def _read_vector(text: Any, _: Any) -> NDArray[np.float32]:
     if text is None:
         raise EncoderError("the replay packet holds no vector of this text")
     return np.frombuffer(base64.b64decode(text), dtype=_VECTOR).astype(np.float32)
@@ -207,22 +185,11 @@ def _read_vector(text: Any, *_: Any) -> NDArray[np.float32]:
 
 def _read_vectors(kept: Any, asked: Sequence[Any]) -> Any:
     hashes = (row.content_hash for row in asked[0])
-    return {key: _read_vector(kept[key]) for key in hashes if kept and key in kept}
+    return {key: _read_vector(kept[key], None) for key in hashes if kept and key in kept}
 
 
-def _read_live(kept: Any, _: Any) -> Any:
-    from noctuary.sources.live import read_state
-
-    return None if kept is None else read_state(kept)
-
-
-def _read_usage(kept: Any, asked: Sequence[Any]) -> Usage:
-    rows = np.array([(kept or {}).get(m, _NEVER) for m in asked[0]], dtype=np.int64)
-    return Usage(*rows.reshape(len(asked[0]), len(_NEVER)).T)
-
-
-def _read_counts(kept: Any, asked: Sequence[Any]) -> NDArray[np.int64]:
-    return np.array([(kept or {}).get(m, 0) for m in asked[0]], dtype=np.int64)
+def _write_past(answer: Any, _: Any) -> Any:
+    return {"found": plain([tuple(row) for row in answer[0]]), "fault": answer[1]}
 
 
 def _read_past(kept: Any, _: Any) -> Any:
@@ -235,44 +202,59 @@ def _read_scores(kept: Any, asked: Sequence[Any]) -> NDArray[np.float64] | Recal
         message = f"the replay packet holds no scores of {asked[0]} for these memories"
         return RecallWarning("reranker_unavailable", message)
     if isinstance(kept, Mapping):
-        told = cast("Mapping[str, Any]", kept)
-        return RecallWarning(str(told["code"]), str(told["message"]))
+        return RecallWarning(**cast("Mapping[str, str]", kept))
     return np.array(kept, dtype=np.float64)
 
 
-_UNPACK: Mapping[str, Callable[[Any, Sequence[Any]], Any]] = {
-    "encoder": lambda kept, _: kept,
-    "knows_usage": lambda kept, _: bool(kept),
-    "live": _read_live,
-    "query_vector": _read_vector,
-    "known_share": lambda kept, _: 1.0 if kept is None else float(kept),
-    "live_vectors": _read_vectors,
-    "usage_of": _read_usage,
-    "most_used": lambda kept, _: list(kept or ()),
-    "co_retrieved": _read_counts,
-    "past_queries": _read_past,
-    "rerank": _read_scores,
-}
-"""By method of `Inputs`: (JSON or None where nothing was kept, arguments) -> answer. The clock and
-the archive are kept by hand."""
+_Convert = Callable[[Any, Sequence[Any]], Any]
+
+_KEPT: Mapping[str, tuple[str, str | None, _Convert, _Convert]] = {
+    "encoder": ("encoder", None, lambda kept, _: kept, _to_json),
+    "knows_usage": ("knows_usage", None, lambda kept, _: bool(kept), _to_json),
+    "live": ("live", None, lambda kept, _: kept and read_state(kept),
+             lambda state, _: state and record_state(state)),
+    "live_vectors": ("live_vectors", None, _read_vectors, _to_json),
+    "usage_of": ("usage", None, _read_usage, _write_counts),
+    "query_vector": ("vectors", "vector ", _read_vector, _to_json),
+    "known_share": ("known_share", "", lambda kept, _: 1.0 if kept is None else kept, _to_json),
+    "most_used": ("most_used", "", lambda kept, _: kept or [], _to_json),
+    "co_retrieved": ("co_retrieved", "", _read_counts, _write_counts),
+    "past_queries": ("past_queries", "past ", _read_past, _write_past),
+    "rerank": ("reranked", "", _read_scores, _to_json),
+}  # fmt: skip
+"""By method of `Inputs`: its entry in the record; the prefix of errors where a recall calls it more
+than once and every answer has a key, else None; how an answer is read from JSON (None where nothing
+was kept) and the arguments; how it is written. The clock and the archive are kept by hand."""
+
+
+def _key(method: str, asked: Sequence[Any], how: Mapping[str, Any]) -> str:
+    """Return the key of one answer; how long it may take (a float) is not part of it."""
+    if method == "most_used":
+        return str(asked[0])
+    texts: list[str] = []
+    for value in asked:
+        if not isinstance(value, float):
+            texts += [value] if isinstance(value, str) else value
+    return hash_text(*texts, *(repr(v) for v in how.values() if not isinstance(v, float)))
 
 
 class RecordingInputs:
-    """Answers as other inputs do and keeps every answer in `record`; one recall, one thread."""
+    """Passes calls on to other inputs and keeps the answers in `record`; one recall, one thread."""
 
     def __init__(self, inputs: Inputs) -> None:
         self._inputs = inputs
         self.record: dict[str, Any] = {
             "now_us": inputs.now_us(), "encoder": None, "archive": None, "knows_usage": False,
-            "raised": {}, "usage": {}, **{_NAMES.get(name, name): {} for name in _BY_KEY},
+            "raised": {}, "usage": {},
         }  # fmt: skip
+        self.record |= {name: {} for name, errors, *_ in _KEPT.values() if errors is not None}
 
     def now_us(self) -> int:
-        """Return the clock as it was when the recall began."""
+        """Return the time at which the recall began."""
         return self.record["now_us"]
 
     def archive(self) -> ArchiveState | None:
-        """Return what is archived; the ids of the plans in force say all, a plan never changes."""
+        """Return the archive; the ids of its plans are enough, because a plan never changes."""
         state = self._inputs.archive()
         if state is not None:
             kept = {"moment_us": self.now_us(), "plans": sorted(state.plans)}
@@ -280,49 +262,48 @@ class RecordingInputs:
         return state
 
     def __getattr__(self, method: str) -> Any:
-        name, ask = _NAMES.get(method, method), getattr(self._inputs, method)
+        (name, errors, _, write), ask = _KEPT[method], getattr(self._inputs, method)
 
         def recorded(*asked: Any, **how: Any) -> Any:
-            key = _key(method, asked, how)
+            key = "" if errors is None else _key(method, asked, how)
             try:
                 answer = ask(*asked, **how)
             except tuple(_RAISED.values()) as error:
                 kind = next(n for n, kind in _RAISED.items() if isinstance(error, kind))
-                self.record["raised"][_BY_KEY.get(method, "") + key] = [kind, str(error)]
+                self.record["raised"][(errors or "") + key] = [kind, str(error)]
                 raise
-            told = _pack(method, answer, asked)
-            if method in _BY_KEY:
-                self.record[name][key] = told
+            written = write(answer, asked)
+            if errors is not None:
+                self.record[name][key] = written
             elif method == "usage_of":
-                self.record[name].update(told)
-            elif told is not None:
-                self.record[name] = told
+                self.record[name].update(written)
+            elif written is not None:
+                self.record[name] = written
             return answer
 
         return recorded
 
 
 class RecordedInputs:
-    """Answers from a record, through JSON or not; what was never asked then is unknown now."""
+    """Answers from a record; calls that were not recorded get the answer for unknown."""
 
-    def __init__(
-        self,
-        record: Mapping[str, Any],
-        archive_at: Callable[[int], ArchiveState | None] | None = None,
-    ) -> None:
-        """Take a record, and what says what was archived at a moment (microseconds)."""
-        self.record, self.archive_at = record, archive_at
+    def __init__(self, record: Mapping[str, Any], archive: Path | None = None) -> None:
+        """Take a record, and the path of the archive that knows its own past."""
+        self.record, self._path = record, archive
 
     def now_us(self) -> int:
-        """Return the clock of then."""
+        """Return the time of the recorded recall."""
         return int(self.record["now_us"])
 
     def archive(self) -> ArchiveState | None:
-        """Return what was archived then; ArchiveLostError where nothing knows it."""
+        """Return the archive as it was; ArchiveLostError where it has changed since."""
         kept = self.record.get("archive")
         if kept is None:
             return None
-        state = None if self.archive_at is None else self.archive_at(int(kept["moment_us"]))
+        from noctuary.compact.archive import ArchiveReader
+
+        reader = None if self._path is None else ArchiveReader(self._path)
+        state = reader and ArchiveState.of(reader, int(kept["moment_us"]))
         if state is None or sorted(state.plans) != kept["plans"]:
             raise ArchiveLostError(
                 f"plans {', '.join(kept['plans'])} were in force then, and archive.sqlite does not "
@@ -332,31 +313,26 @@ class RecordedInputs:
         return state
 
     def __getattr__(self, method: str) -> Any:
-        unpack, name, fault = _UNPACK[method], _NAMES.get(method, method), _BY_KEY.get(method)
+        name, errors, read, _ = _KEPT[method]
 
         def recorded(*asked: Any, **how: Any) -> Any:
+            if errors is None:
+                return read(self.record.get(name), asked)
             key = _key(method, asked, how)
-            if fault and fault + key in self.record["raised"]:
-                kind, message = self.record["raised"][fault + key]
+            if errors and errors + key in self.record["raised"]:
+                kind, message = self.record["raised"][errors + key]
                 raise _RAISED[kind](message)
-            if method in _LATER and name not in self.record:
-                return unpack(None, asked)
-            found: Any = self.record[name]
-            if method in _BY_KEY:
-                found = found.get(key)
-            return unpack(found, asked)
+            return read(self.record[name].get(key), asked)
 
         return recorded
 
 
-# The replay packet: everything that a re-run of one recall needs, as JSON values. No text of a
-# memory is in it, its id is; the query's text is.
-#
-# Source: RFC 914, phases 10 to 14 ("Replay"); what noctuary adds is the record of the inputs, under
-# `world`.
+# The replay packet: everything that a re-run of one recall needs, as JSON values, with ids but no
+# texts of memories. The fields are those of RFC 914, phases 10 to 14 ("Replay"), and `world`, the
+# record of the inputs.
 
 PACKET_FORMAT = formats.REPLAY_PACKET.version
-"""Bumped when an older version could not re-run the packet, or calls its steps otherwise."""
+"""Bumped when an older version could not re-run the packet, or names its steps differently."""
 
 
 def recall_and_log(
@@ -367,10 +343,10 @@ def recall_and_log(
     inputs: Inputs | None = None,
     deadline_ms: float | None = None,
 ) -> RecallResult:
-    """Recall; where the profile says `replay_log`, keep what a re-run needs.
+    """Recall, and log a packet if the profile sets `replay_log`.
 
-    `dry_run` and no `log_path` keep the packet out of the log. A log that cannot be written is the
-    warning "replay_log".
+    With `dry_run`, or without `log_path`, the packet is only in the result. A log that cannot be
+    written gives the warning "replay_log".
     """
     if not query.profile.replay_log:
         return recaller.ask(query, inputs, deadline_ms)
@@ -388,7 +364,7 @@ def _make_packet(
     made_at = from_micros(int(record["now_us"])) or datetime.fromtimestamp(0, UTC)
     return {
         "format": PACKET_FORMAT,
-        "replay_id": os.urandom(6).hex(),  # two among the some thousands of one log never meet
+        "replay_id": os.urandom(6).hex(),  # unique among some thousands
         "made_at": made_at.isoformat(),
         "made_by": __version__,
         "query": query.text,
@@ -400,14 +376,14 @@ def _make_packet(
         "profile_used": query.profile_used,
         "snapshot_id": result.snapshot_id,
         "wing_counts_at_query_time": _count_wings(recaller.reader, query.scope),
-        "pagination_state": _scan_told(recaller, query),
+        "pagination_state": _scan_progress(recaller, query),
         **_outcome_of(result),
         "world": dict(record),
     }
 
 
 def _outcome_of(result: RecallResult) -> dict[str, Any]:
-    """Return what a re-run is compared by: memories, events, the guard's verdict, warnings."""
+    """Return the parts that are compared: memories, events, the guard's verdict, warnings."""
     return {
         "model_guard_result": result.pipeline["model_guard"],
         "results": [{"id": m.id, "final_score": m.final_score} for m in result.memories],
@@ -417,7 +393,7 @@ def _outcome_of(result: RecallResult) -> dict[str, Any]:
 
 
 def _count_wings(reader: SnapshotReader, scope: Scope) -> dict[str, int]:
-    """Return the memories per wing that a scope allows; those without a wing are left out."""
+    """Count the memories per wing that a scope allows, without those of no wing."""
     mask, _ = build_mask(scope, reader.facets, reader.created_at_us)
     wings = reader.facets["wing"]
     codes = wings.codes if mask is None else wings.codes[mask]
@@ -425,11 +401,11 @@ def _count_wings(reader: SnapshotReader, scope: Scope) -> dict[str, int]:
     return {wing: count for wing, count in zip(wings.values, counts, strict=True) if count}
 
 
-def _scan_told(recaller: Recaller, query: Query) -> dict[str, Any]:
-    """Return how far the night's last LTP scan came, in the RFC's shape.
+def _scan_progress(recaller: Recaller, query: Query) -> dict[str, Any]:
+    """Return the progress of the night's last LTP scan, in the RFC's shape.
 
-    Where there are named users, that would tell how many memories they have: the total is of what
-    may be seen, and nothing is said of the scan.
+    In a store with named users that would reveal how many memories others have: the total counts
+    visible memories only, and the scan is left out.
     """
     reader = recaller.reader
     own, _ = build_mask(Scope(user=query.scope.user), reader.facets, reader.created_at_us)
@@ -451,7 +427,7 @@ def _scan_told(recaller: Recaller, query: Query) -> dict[str, Any]:
     }
 
 
-# Running a packet again and saying what differs, in a person's words.
+# Running a packet again and describing the differences.
 
 _NOT_REPLAYED = frozenset({"hook_failed", "replay_log"})
 
@@ -459,11 +435,11 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 class Comparison(NamedTuple):
-    """What a re-run came to."""
+    """The outcome of a re-run."""
 
     identical: bool  # the same memories in the same order, scores, events and warnings
     differences: tuple[str, ...]  # one sentence each; empty where identical
-    notes: tuple[str, ...]  # what bears on the comparison without being a difference
+    notes: tuple[str, ...]  # context that is not a difference
     memories: int  # how many the packet holds
 
     def to_json(self) -> dict[str, Any]:
@@ -472,7 +448,7 @@ class Comparison(NamedTuple):
 
 
 def replay(paths: StorePaths, packet: Mapping[str, Any]) -> Comparison:
-    """Run a packet against its own snapshot, or say that it is gone; StoreError if damaged."""
+    """Run a packet against its own snapshot and compare; StoreError if it is damaged."""
     _require_packet(packet)
     snapshot_id = str(packet["snapshot_id"])
     directory = paths.snapshots / snapshot_id
@@ -500,8 +476,7 @@ def rerun(recaller: Recaller, packet: Mapping[str, Any]) -> Comparison:
         return _compared(packet, *_differences(packet, _run(recaller, packet)))
     except ArchiveLostError as error:
         return _compared(packet, str(error))
-    # A damaged packet, or a snapshot that is damaged below the reach of the quick check, raises
-    # whatever the step that meets it raises.
+    # A damaged packet or snapshot may raise anything.
     except Exception as error:
         raise StoreError(
             f"packet {packet['replay_id']} cannot be run again ({type(error).__name__}: {error}): "
@@ -527,12 +502,6 @@ def _run(recaller: Recaller, packet: Mapping[str, Any]) -> RecallResult:
     if scope["as_of"] is not None:
         scope["as_of"] = datetime.fromisoformat(scope["as_of"])
     known = {flag: value for flag, value in packet["profile"].items() if flag in FIELD_NAMES}
-
-    def archive_at(moment_us: int) -> ArchiveState | None:
-        from noctuary.compact.archive import ArchiveReader
-
-        return ArchiveState.of(ArchiveReader(recaller.paths.archive), moment_us)
-
     return recaller.recall(
         packet["query"],
         packet["k"],
@@ -542,7 +511,7 @@ def _run(recaller: Recaller, packet: Mapping[str, Any]) -> RecallResult:
         sort_by=packet["sort_by"],
         session_id=packet["session_id"],
         dry_run=True,
-        inputs=cast("Inputs", RecordedInputs(packet["world"], archive_at)),
+        inputs=cast("Inputs", RecordedInputs(packet["world"], recaller.paths.archive)),
     )
 
 
@@ -598,7 +567,7 @@ def _memory_differences(then: Rows, now: Rows) -> Iterator[str]:
 
 
 def _event_differences(then: Mapping[str, Rows], now: Mapping[str, Rows]) -> Iterator[str]:
-    """Compare the events of memories that both have; the others were named already."""
+    """Compare the events of memories that both have; the others are differences already."""
     nothing = {"delta": 0.0, "reason": "nothing"}
     for memory_id in (m for m in then if m in now):
         before, after = ({e["phase"]: e for e in told[memory_id]} for told in (then, now))

@@ -38,7 +38,7 @@ _making = threading.Lock()
 
 
 class _Job:
-    """One question to a model: what is asked, what came back, and whether anybody still waits."""
+    """One call of a model: its input, its result, and whether the caller still waits."""
 
     def __init__(self, query: str, texts: Sequence[str]) -> None:
         self.pairs = [(_readable(query), _readable(text)) for text in texts]

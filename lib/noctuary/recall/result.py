@@ -1,4 +1,4 @@
-"""What recall returns, and what it knows of whether there is an answer at all."""
+"""The result of a recall, and its judgement whether the store holds an answer."""
 
 # Not `from __future__ import annotations`: NamedTuple compiles each annotation that is a text.
 import math
@@ -37,7 +37,7 @@ Usual = Mapping[str, tuple[float, float]]  # by feature, mean and deviation over
 
 
 class Measure(NamedTuple):
-    """What prompts that are nobody's memory come to on a snapshot: the zero of its scores."""
+    """Mean and deviation of everyday prompts on a snapshot: the zero of its scores."""
 
     usual: Mapping[str, Usual]  # by script of the prompt, and over all of them (ANY_SCRIPT)
     # (d + 1,) of a query vector and 1: larger where it reads like the store rather than like
@@ -98,7 +98,7 @@ class Calibration(NamedTuple):
 
     @staticmethod
     def observing(measures: Mapping[str, Measure]) -> "Calibration":
-        """Return what shows every score and abstains from nothing: what a night asks with."""
+        """Return a calibration that scores everything and never abstains, as a night uses."""
         return Calibration(dict.fromkeys(measures, 0.0), measures)
 
     @staticmethod
@@ -139,7 +139,7 @@ class RecallWarning(NamedTuple):
     """A degradation that the caller may act on."""
 
     code: str  # stable and machine-readable, for example "no_snapshot"
-    message: str  # what was found and what to do
+    message: str  # the problem and the remedy
 
     def to_json(self) -> dict[str, str]:
         """Return plain values."""
@@ -147,7 +147,7 @@ class RecallWarning(NamedTuple):
 
 
 class LegHit(NamedTuple):
-    """What one leg said about a memory: 1-based rank and the leg's own score."""
+    """Rank (1-based) and score of a memory in one leg."""
 
     rank: int
     score: float
@@ -191,7 +191,7 @@ class RecalledMemory(NamedTuple):
     score_breakdown: Mapping[str, float] | None = None
     # What every step changed, in order, with reasons; only with `explain`.
     score_events: tuple[Mapping[str, Any], ...] | None = None
-    # What a summary stands for, in order of time; `expand` returns them. Empty for a memory.
+    # Ids of a summary's sources in order of time, see `expand`; empty for a memory.
     sources: tuple[MemoryId, ...] = ()
     live: bool = False  # from the store itself: the snapshot lacks it, or has another form of it
     # How sure it is that this one answers, in [0, 1], to be held against the answer's

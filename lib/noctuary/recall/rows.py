@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Which rows a recall searches, of those that it may see:
 #
-# - An archived memory is hidden from a recall that sees the memory that stands for it.
+# - An archived memory is hidden from a recall that sees its replacement.
 # - A summary is searched where the recall may see every one of its sources and none of them is
 #   searched itself. So a summary of turns is searched in the view "summaries", and its turns are
 #   not, until a hit opens it; where one of its turns is out of scope or archived, the others are
@@ -64,6 +64,11 @@ class Rows(NamedTuple):
         """Say whether nothing is searched."""
         return self.searched is not None and not self.searched.any()
 
+    @property
+    def hide_any(self) -> bool:
+        """Whether memories that the scope allows are not searched, or only after a hit."""
+        return self.hidden is not None or self.turns is not None
+
     def are_summaries(self, positions: NDArray[np.int64]) -> Mask:
         """Tell which of the positions that are searched are summaries of turns."""
         return np.zeros(positions.shape, np.bool_) if self.turns is None else ~self.turns[positions]
@@ -92,7 +97,7 @@ class Rows(NamedTuple):
 
 
 Archived = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""Positions of the archived memories of one snapshot, distinct, and of what stands for each."""
+"""Distinct positions of the archived memories of a snapshot, and of their replacements."""
 
 
 def find_archived(reader: SnapshotReader, state: ArchiveState) -> Archived:

@@ -7,14 +7,12 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.recall.candidates import ages_s
 from noctuary.recall.legs import Leg
 from noctuary.recall.phases import Codes
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.query import Positions, Scores
+from noctuary.recall.query import Positions, Scores, query_tokens
 from noctuary.recall.reader import SnapshotReader
-from noctuary.recall.search import Search
-from noctuary.text.tokens import tokenize
+from noctuary.recall.search import Search, ages_s
 
 # Base rankings other than fusion, as libravdb defines them, each one function over arrays.
 #
@@ -170,7 +168,7 @@ def score_candidates(search: Search, text: str, dense: Leg) -> tuple[Positions, 
         most = int(inputs.usage_of(first).recent.max()) if first else 0
         rows, scores = score_two_pass(
             cosines, created, search.now_us, counts, most, reader.importance_at(positions),
-            keyword_coverage(reader, tokenize(text), positions), profile, search.k,
+            keyword_coverage(reader, query_tokens(text), positions), profile, search.k,
         )  # fmt: skip
         positions = positions[rows]
     order = np.argsort(positions)

@@ -1,29 +1,265 @@
-"""The data of one recall while it runs: its clock, its base ranking and what phases may ask."""
+"""The data of one recall while it runs: candidates, ledger, clock, and what phases may ask."""
 
 from __future__ import annotations
 
 import math
+import re
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.core.types import fire, has_hooks, to_micros
-from noctuary.recall.candidates import Candidates, Ledger, PastQuery
+from noctuary.core.types import NOTHING, UNDATED_US, fire, has_hooks, to_micros
+from noctuary.graph.walk import Link
 from noctuary.recall.inputs import GuardResult, Inputs, look_down
-from noctuary.recall.legs import GraphRanking, Leg
+from noctuary.recall.legs import GraphRanking, Leg, SnapshotGraph
 from noctuary.recall.query import Mask, Positions, Query, Scores, aware
-from noctuary.recall.reader import SnapshotGraph, SnapshotReader, SummaryView
-from noctuary.recall.result import RecallWarning
+from noctuary.recall.reader import SnapshotReader, SummaryView
+from noctuary.recall.result import MemoryId, RecallWarning
 from noctuary.recall.rows import Rows, Successor, through_hidden
 
 if TYPE_CHECKING:
     from noctuary.graph.successors import SupersessionRow
     from noctuary.usage.reader import Usage
+
+
+ReasonOf = Callable[[int], str]
+
+Row = Mapping[str, Any]
+
+
+class Candidates(NamedTuple):
+    """The candidates of a recall, best first; arrays of length m.
+
+    Scores lie in [0, 1], except between a boost and the phase "scale", which brings what exceeds 1
+    back; equal ones keep the order that they have here.
+    """
+
+    positions: Positions  # distinct
+    scores: Scores  # >= 0, the ranking key so far, descending
+    expanded: NDArray[np.bool_]  # found by a further question of query expansion only
+    # Scores before "mmr", for "cross_wing_balancing", which selects from them again;
+    # None before the one and after the other.
+    relevance: Scores | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of candidates."""
+        return int(self.positions.size)
+
+    def rescored(self, scores: Scores) -> Candidates:
+        """Return the same memories sorted by new scores; ties keep their order."""
+        order = np.argsort(-scores, kind="stable")
+        return self.at(order)._replace(scores=scores[order])
+
+    def keep(self, kept: NDArray[np.bool_]) -> Candidates:
+        """Return those where `kept` is true, in the same order."""
+        return self.at(np.flatnonzero(kept))
+
+    def at(self, places: NDArray[np.int64]) -> Candidates:
+        """Return those at the places, in the order of the places."""
+        return Candidates(
+            self.positions[places],
+            self.scores[places],
+            self.expanded[places],
+            None if self.relevance is None else self.relevance[places],
+        )
+
+    def row_of(self, position: int) -> int:
+        """Return the row of a position."""
+        return int(np.flatnonzero(self.positions == position)[0])
+
+    def first(self, k: int) -> Candidates:
+        """Return the best k."""
+        return self.at(np.arange(min(k, self.size)))
+
+    def score_of(self) -> dict[int, float]:
+        """Return the score by position, best first."""
+        return dict(zip(self.positions.tolist(), self.scores.tolist(), strict=True))
+
+
+class PositionRef(NamedTuple):
+    """A memory inside an annotation or a fact: shown as its public id."""
+
+    position: int
+
+    def __repr__(self) -> str:
+        return f"{{{self.position}}}"
+
+
+class ScoreEvent(NamedTuple):
+    """One phase changed one memory's score; a memory's deltas sum to its final score."""
+
+    phase: str
+    position: int
+    delta: float
+    reason: str
+
+
+class Dropped(NamedTuple):
+    """One phase removed one memory; in the reason {123} names the memory at a position."""
+
+    phase: str
+    position: int
+    reason: str
+    score: float
+    facts: Row = MappingProxyType({})
+
+
+class PhaseOutcome(NamedTuple):
+    """The result of a phase."""
+
+    candidates: Candidates
+    # Why the score of a position changed; None where the phase changes no score.
+    reason_of: ReasonOf | None = None
+    dropped: tuple[Dropped, ...] = ()
+    # Of the phase as a whole, for the pipeline trace.
+    notes: Mapping[str, Any] = NOTHING
+    # By position, fields to show with that memory, for example {"superseded_by": PositionRef(7)}.
+    annotations: Mapping[int, Row] = MappingProxyType({})
+    warnings: tuple[RecallWarning, ...] = ()
+
+
+class PastQuery(NamedTuple):
+    """A query asked before, its cosine to today's, and what it found that is still there."""
+
+    text: str
+    asked_us: int
+    similarity: float
+    positions: tuple[int, ...]
+
+
+US_PER_SECOND = 1_000_000
+SECONDS_PER_HOUR = 3600.0
+SECONDS_PER_DAY = 86_400.0
+
+
+def is_dated(created_at_us: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Tell which memories have a date, shape as given."""
+    return created_at_us != UNDATED_US
+
+
+def ages_s(created_at_us: NDArray[np.int64], now_us: int) -> NDArray[np.float64]:
+    """Return ages in seconds, >= 0 and finite; 0 without a date or with one after `now_us`."""
+    # Floats, because the difference of two int64 may not fit one.
+    ages = (float(now_us) - created_at_us.astype(np.float64)) / US_PER_SECOND
+    return np.where(is_dated(created_at_us), np.maximum(ages, 0.0), 0.0)
+
+
+_IN_BRACES = re.compile(r"\{(\d+)\}")  # a position inside a text
+
+
+def name_positions(
+    reader: SnapshotReader, positions: Iterable[int], told: Iterable[Any]
+) -> tuple[Mapping[int, MemoryId], Callable[[Any], Any]]:
+    """Return public ids of positions and of those in texts, and a function that inserts them."""
+    wanted = {*positions, *map(int, _IN_BRACES.findall(repr(list(told))))}
+    # A wing may be called "{7}": only known positions are replaced.
+    ids = reader.public_ids(sorted(p for p in wanted if p < reader.end))
+
+    def named(value: Any) -> Any:
+        if isinstance(value, PositionRef):
+            return ids[value.position]
+        if isinstance(value, str):
+            return _IN_BRACES.sub(
+                lambda m: f"[{ids[int(m[1])]}]" if int(m[1]) in ids else m[0], value
+            )
+        if isinstance(value, Mapping):
+            return {key: named(item) for key, item in cast("Mapping[str, Any]", value).items()}
+        if isinstance(value, list | tuple):
+            return [named(item) for item in cast("list[Any]", value)]
+        return value
+
+    return ids, named
+
+
+_SAME = 1e-15  # a change of a score below this is float64 rounding, not an event
+
+BREAKDOWN_KEYS: Mapping[str, str] = {
+    "lexical": "lexical_match",
+    "dense": "cosine_similarity",
+    "scorer": "scorer",
+    "graph": "graph_arrival",
+    "graph_scale": "graph_scale",
+    "exact_match": "exact_match_bonus",
+    "exact_match_scale": "exact_match_scale",
+    "summary_quality": "summary_quality",
+    "importance": "importance_prior",
+    "rerank": "rerank",
+    "dates": "date_boost",
+    "ltp": "ltp_boost",
+    "time_decay": "time_decay",
+    "tagging": "tagging_boost",
+    "association": "association_boost",
+    "query_expansion": "query_expansion",
+    "supersede": "supersede_penalty",
+    "consolidation": "consolidation",
+    "pinned": "pinned_boost",
+    "scale": "scale",
+    "mmr": "mmr_penalty",
+    "cross_wing_balancing": "wing_diversity_penalty",
+    "sort_by": "sort_by",
+}
+"""What each phase's sum is called in a score breakdown (the RFC's names where it has one)."""
+
+
+class Ledger:
+    """The steps of one recall in order: the scores after each, why, and what it dropped."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[str, Positions, Scores, ReasonOf]] = []
+        self.dropped: list[Dropped] = []
+        self.applied: list[str] = []
+        self.skipped: list[str] = []  # off, late or out of place
+        self.notes: dict[str, dict[str, Any]] = {}  # by phase
+        self.annotations: dict[int, dict[str, Any]] = {}  # by position, to show with the memory
+        # Candidates before and after "cross_wing_balancing", where it ran.
+        self.balanced: tuple[Candidates, Candidates] | None = None
+
+    def record(self, phase: str, positions: Positions, scores: Scores, why: ReasonOf) -> None:
+        """Record the scores after a step."""
+        self.entries.append((phase, positions, scores, why))
+
+    def take(self, phase: str, before: Candidates, outcome: PhaseOutcome) -> None:
+        """Record the result of a phase."""
+        after = outcome.candidates
+        self.applied.append(phase)
+        if phase == "cross_wing_balancing":
+            self.balanced = (before, after)
+        if outcome.notes:
+            self.notes[phase] = dict(outcome.notes)
+        for position, shown in outcome.annotations.items():
+            self.annotations.setdefault(position, {}).update(shown)
+        self.dropped.extend(outcome.dropped)
+        if after is not before and not (
+            np.array_equal(after.positions, before.positions)
+            and np.array_equal(after.scores, before.scores)
+        ):
+            why = outcome.reason_of or "{{{}}} was moved".format
+            self.record(phase, after.positions, after.scores, why)
+
+    def events(self, reasoned: Container[int] | None = None) -> dict[int, list[ScoreEvent]]:
+        """Return every memory's events in order; their deltas sum to its last score.
+
+        A memory that a step left alone has no event there; one that came in late starts from 0.
+        Only those in `reasoned` (None: all) get reasons, which may cost more than the step itself.
+        """
+        found: dict[int, list[ScoreEvent]] = {}
+        last: dict[int, float] = {}
+        for phase, positions, scores, why in self.entries:
+            for position, score in zip(positions.tolist(), scores.tolist(), strict=True):
+                before = last.get(position, 0.0)
+                last[position] = score
+                if abs(score - before) > _SAME:
+                    reason = why(position) if reasoned is None or position in reasoned else ""
+                    event = ScoreEvent(phase, position, score - before, reason)
+                    found.setdefault(position, []).append(event)
+        return found
 
 
 def elapsed_ms(since_s: float) -> float:
@@ -94,6 +330,9 @@ class BaseRanking(NamedTuple):
     lexical: Leg
     dense: Leg
     graph: GraphRanking | None = None  # None where it abstained
+    # Concepts that the query names among all that the scope shows; None where the graph leg did not
+    # look, or saw less.
+    links: tuple[Link, ...] | None = None
     exact: Mask | None = None  # which hold every word of the query; None without a bonus for it
     # Summaries of turns that were hit, ascending; their turns are candidates in their place.
     opened: Positions | None = None
@@ -115,7 +354,7 @@ class BaseRanking(NamedTuple):
 
 
 class Search:
-    """One recall while it runs: what is asked, of which rows, and what the steps came to.
+    """One recall while it runs: its query, its rows and the results of its steps.
 
     Whatever a phase wants to know beyond the candidates it asks here: the snapshot's part never
     changes, the inputs are recorded for a replay. Positions may be those of any kind of row.
@@ -232,7 +471,7 @@ class Search:
         return links if self.rows.hidden is None else through_hidden(links, self.rows)
 
     def past_queries(self, *, since_us: int, limit: int) -> Sequence[PastQuery]:
-        """Return logged queries of other wording, most similar first, with what is still seen."""
+        """Return logged queries of other wording, most similar first, with visible results."""
         logged, fault = self.inputs.past_queries(
             self.query.text, since_us=since_us, limit=limit, user=self.query.scope.user
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,16 +18,13 @@ from noctuary.graph.successors import (
     confidence_of,
     keys_of,
 )
-from noctuary.recall.candidates import Candidates, Dropped, PhaseOutcome, PositionRef
 from noctuary.recall.query import Positions, Scores
 from noctuary.recall.reader import SummaryView
 from noctuary.recall.result import RecallWarning
 from noctuary.recall.rows import Successor
 from noctuary.recall.scorers import quality
+from noctuary.recall.search import Candidates, Dropped, PhaseOutcome, PositionRef, Search
 from noctuary.text.kinds import are_apart
-
-if TYPE_CHECKING:
-    from noctuary.recall.search import Search
 
 
 def quoted(text: str | None) -> str:
@@ -224,7 +221,7 @@ def _dropped_for_similarity(candidates: Candidates, chosen: Selection, row: int,
 
 
 def _clamp_note(chosen: Selection, row: int) -> str:
-    """Say what else shaped a score that is not the value: the floor, or who came before."""
+    """Explain a score that is not the value: the floor, or an earlier candidate."""
     value, score = chosen.values[row], chosen.scores[row]
     if score > value:
         return ", at least 0"
@@ -323,18 +320,18 @@ _ROWS_AT_ONCE = 128  # rows of the similarity matrix in memory: 10 MB at 10,000 
 
 
 class Stale(NamedTuple):
-    """A candidate and the memory that stands for it, both by position."""
+    """A candidate and its replacement, both by position."""
 
     older: int
     heir: int  # it need not be a candidate
     is_sure: bool  # whether the heir may take its place; otherwise both are only marked
-    why: str  # what a drop says after "superseded by"
+    why: str  # for the reason of a drop, after "superseded by"
     note: str  # what is shown with the older where it stays
-    facts: Mapping[str, Any]  # what a trace shows beside the two
+    facts: Mapping[str, Any]  # for the trace, besides the two
 
 
 class Superseded(NamedTuple):
-    """Rows of an older candidate and of the newest one that says it anew."""
+    """Rows of an older candidate and of the newest one that repeats it."""
 
     older: int
     newer: int
@@ -349,7 +346,7 @@ def supersede(candidates: Candidates, search: Search) -> PhaseOutcome:
         return PhaseOutcome(candidates)
     stored = _find_stale(candidates.positions, search.successors_of(candidates.positions))
     known = [stale.older for stale in stored]
-    # A summary stands for many turns: that one of them is said anew must not hide the others.
+    # A summary has many turns: one that is repeated must not hide the others.
     is_memory = candidates.positions < search.reader.count
     unknown = candidates.keep(is_memory & ~np.isin(candidates.positions, known))
     stored = stored[:MOST_STALE]
@@ -432,7 +429,7 @@ def _stale(older: int, heir: int, link: Successor) -> Stale:
 def _search_stale(
     candidates: Candidates, search: Search, at_most: int
 ) -> tuple[list[Stale], tuple[RecallWarning, ...]]:
-    """Return those that another candidate says anew, and what kept the search from being made."""
+    """Return candidates that another one repeats, and why the search was skipped, if it was."""
     if candidates.size < 2 or not at_most:
         return [], ()
     reader = search.reader
@@ -516,7 +513,7 @@ def find_superseded(
 
 
 def _predecessors(positions: Sequence[int], found: Iterable[Stale]) -> dict[int, list[int]]:
-    """Return the rows, best first, that every remaining heir stands for, through chains."""
+    """Return the rows, best first, that every remaining heir replaces, through chains."""
     heir_of = {stale.older: stale.heir for stale in found}
     rows: dict[int, list[int]] = {}
     for row, position in enumerate(positions):

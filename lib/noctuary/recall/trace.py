@@ -8,20 +8,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from noctuary.core.types import has_hooks
-from noctuary.recall.candidates import (
-    BREAKDOWN_KEYS,
-    Dropped,
-    Ledger,
-    PositionRef,
-    ScoreEvent,
-    name_positions,
-)
 from noctuary.recall.legs import Leg, fuse, path_of
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Scores
 from noctuary.recall.ranking import rank_unhidden
 from noctuary.recall.result import MemoryId, RecalledMemory
-from noctuary.recall.search import BaseRanking, Search
+from noctuary.recall.search import (
+    BREAKDOWN_KEYS,
+    BaseRanking,
+    Dropped,
+    Ledger,
+    PositionRef,
+    ScoreEvent,
+    Search,
+    name_positions,
+)
 
 Row = Mapping[str, Any]
 

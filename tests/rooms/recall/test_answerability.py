@@ -28,11 +28,11 @@ from noctuary.recall.answerability import (
     score_answer,
 )
 from noctuary.recall.engine import Recaller
-from noctuary.recall.legs import Leg, ScoresAt
+from noctuary.recall.legs import Leg, ScoresAt, SnapshotGraph
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.query import Mask, Scope
-from noctuary.recall.ranking import rank_alone
-from noctuary.recall.reader import SnapshotGraph, SnapshotReader
+from noctuary.recall.query import Mask, Query, Scope
+from noctuary.recall.ranking import rank, rank_alone
+from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import (
     COSINE,
     COVERAGE,
@@ -45,6 +45,8 @@ from noctuary.recall.result import (
     Calibration,
     Measure,
 )
+from noctuary.recall.rows import Rows
+from noctuary.recall.search import Search
 from noctuary.snapshot.publish import publish_candidate, seal_candidate
 from tests.support.calibration import MEASURE, MEASURES
 from tests.support.store import Store, household, memory, new_store, renumber, turns
@@ -259,6 +261,22 @@ def test_the_right_person_scores_above_the_wrong_one(recaller: Recaller) -> None
     other = score(recaller, "Where does Caroline's painted sunrise hang?")
     assert her.attribution == pytest.approx(-other.attribution)
     assert her.attribution > 0
+
+
+def test_names_that_the_ranking_found_are_not_looked_up_again(recaller: Recaller) -> None:
+    *asked, ranking = ranked(recaller, "What did Caroline realise after the charity race?")
+    assert [link.start for link in ranking.links] == [9]
+    assert scored(*asked, ranking._replace(links=())).attribution == 0.0
+    assert scored(*asked, ranking) == scored(*asked, ranking._replace(links=None))
+    reader, graph, query = asked[:3]
+    shown, one = np.arange(reader.count) > 0, np.array([0])
+    rows = Rows(None, shown, shown, hidden=one, stands=one + 1)
+    search = Search(
+        reader, graph, Query(query, 5, LEXICAL), recaller.inputs_now(), rows=rows, ranker=rank
+    )
+    hiding = rank(search, query, 50)
+    assert hiding.graph is not None
+    assert hiding.links is None, "an archive may hide whom the answer is about"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from noctuary.agents.mcp_view import View
 from noctuary.compact.summaries import Summary
 from noctuary.core.types import UNDATED_US, MemoryRecord, summary_id, to_micros
 from noctuary.recall import trace as explaining
-from noctuary.recall.candidates import ages_s, is_dated
 from noctuary.recall.engine import Recaller
 from noctuary.recall.explain import UnknownSummaryError, Why, expand_from, explain_memory
 from noctuary.recall.legs import GraphPath, GraphRanking, path_of
@@ -27,6 +26,7 @@ from noctuary.recall.query import SORT_ORDERS, Facet, Mask, Query, Scope, build_
 from noctuary.recall.reader import Summaries
 from noctuary.recall.replay import rerun
 from noctuary.recall.result import RecalledMemory, RecallWarning
+from noctuary.recall.search import ages_s, is_dated
 from noctuary.snapshot.arrays import OF_TURNS, SummaryArrays
 from noctuary.snapshot.pack import build_candidate
 from noctuary.snapshot.publish import publish_candidate

@@ -21,7 +21,6 @@ from noctuary.core import store as layout
 from noctuary.core.errors import SnapshotCorruptError, StoreError
 from noctuary.core.types import UNDATED_US
 from noctuary.recall import phases
-from noctuary.recall.candidates import Candidates, PastQuery, PhaseOutcome
 from noctuary.recall.engine import Recaller
 from noctuary.recall.explain import UnknownSummaryError, expand_from
 from noctuary.recall.phases import (
@@ -42,7 +41,7 @@ from noctuary.recall.phases import (
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import RecallResult
-from noctuary.recall.search import Search
+from noctuary.recall.search import Candidates, PastQuery, PhaseOutcome, Search
 from noctuary.usage.reader import ltp_multiplier
 from tests.support.damage import sign
 from tests.support.lookups import (

@@ -292,8 +292,6 @@ def test_what_was_not_asked_is_unknown() -> None:
     assert world.usage_of([]).recent.shape == (0,)
     assert world.co_retrieved(["7", "8"]).tolist() == [0, 0]
     assert world.known_share("猫") == 1.0
-    recording.record.pop("known_share")  # as in a packet of before
-    assert again(recording).known_share("猫") == 1.0
     for text, user in (("a query", None), ("another", "ana")):
         assert world.past_queries(text, since_us=5, limit=2, user=user) == ([], None)
     assert isinstance(world.rerank("ce", "a query", ["one"], 10.0), RecallWarning)

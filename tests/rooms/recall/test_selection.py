@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noctuary.recall import selection
-from noctuary.recall.candidates import Candidates, PhaseOutcome, PositionRef
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.search import Search
+from noctuary.recall.search import Candidates, PhaseOutcome, PositionRef, Search
 from noctuary.recall.selection import (
     MOST_PICKS,
     consolidation,

@@ -15,16 +15,15 @@ from noctuary.core.types import UNDATED_US, MemoryRecord
 from noctuary.graph.successors import Keys, confidence_of, keys_of
 from noctuary.recall import selection
 from noctuary.recall.api import recall
-from noctuary.recall.candidates import Candidates, PhaseOutcome, PositionRef
 from noctuary.recall.engine import Recaller
+from noctuary.recall.legs import SnapshotGraph
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Query
 from noctuary.recall.ranking import rank
-from noctuary.recall.reader import SnapshotGraph
 from noctuary.recall.replay import replay
 from noctuary.recall.result import RecallResult
 from noctuary.recall.rows import Rows, Successor
-from noctuary.recall.search import Search
+from noctuary.recall.search import Candidates, PhaseOutcome, PositionRef, Search
 from noctuary.recall.selection import find_superseded, supersede
 from tests.support.lookups import (
     DAY_US,
