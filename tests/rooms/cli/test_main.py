@@ -25,7 +25,7 @@ from noctuary import __version__
 from noctuary.agents import browse
 from noctuary.agents.mcp_view import AskedWronglyError, UnknownItemError, View
 from noctuary.cli.main import WANTED, find_sdk_fault, is_supported, main
-from noctuary.cli.sql import TABLE_NAMES
+from noctuary.cli.sql import TABLES
 from noctuary.core.sqlite import connect_immutable
 from noctuary.core.store import ROWS_FILE
 from noctuary.core.tombstones import read_tombstones, write_tombstones
@@ -145,9 +145,8 @@ WRONG = {
     "evaluate run set --retriever a:b --store house": "--store",
     "evaluate run set --retriever a:b --in-wing": "--in-wing",
     "evaluate compare a.json b.json": "--queries",
-    "sql": "give a query, or --schema",
+    "sql": "Missing argument",
     "sql x --csv --json": "one of --csv and --json",
-    "sql --schema edge": "",
 }
 """What is wrong with a call, and what is said of it."""
 
@@ -399,7 +398,7 @@ SHOWN: dict[str, list[list[str]]] = {
     "schedule install": [["--dry-run", H], ["--dry-run", "--store", H]],
     "schedule status": [[]],
     "snapshots": [[]],
-    "sql": [["select * from memories"], ["select * from memories", "--csv"], ["-"], ["--schema"]],
+    "sql": [["select * from memories"], ["select * from memories", "--csv"], ["-"]],
     "status": [[]],
     "stores": [[]],
     "why": [["key", "101"], ["key", f"{H}1"], ["--replay"]],
@@ -525,7 +524,7 @@ LOOKS: dict[str, list[list[str]]] = {  # besides those of SHOWN
     "export": [["{folder}/vault", "--markdown"]],
     "graph show": [["Oxen"], ["Lisbon"]],
     "recall": [["where is the Zan key", "-k", "40", "--explain", "--candidate-trace"]],
-    "sql": [[f"select * from {name}", "--limit", "0", "--csv"] for name in TABLE_NAMES],
+    "sql": [[f"select * from {name}", "--limit", "0", "--csv"] for name in TABLES],
     "why": [["key", "{id}"]],
 }
 ASKS_OR_WRITES = ("hook", "init", "browse", "serve", "mcp", "forget", "restore", "backup",
