@@ -358,11 +358,16 @@ def abstention_sentence(found: Abstention) -> str:
 
 # The plot, as SVG with the colours of a white page; style.css gives it those of the report.
 
-_ROW, _CHARACTER, _TICKS = 22.0, 6.7, 6  # height of a row, width of a letter, fewest steps
+_ROW, _CHARACTER, _TICKS = (
+    22.0,
+    6.7,
+    6,
+)  # height of a row, width of a letter, most steps of the data
 _AREA = 560.0  # width of the part between the labels and the right margin
-_LEGEND = (("better", "significantly better"), ("worse", "significantly worse"),
-           ("same", "not significant"))  # fmt: skip
-_INK: dict[str, dict[str, str]] = {
+_LEGEND = {
+    "better": "significantly better", "worse": "significantly worse", "same": "not significant",
+}  # fmt: skip
+_INK = {
     "better": {"fill": "#0072b2", "stroke": "#0072b2"},
     "worse": {"fill": "#c44e00", "stroke": "#c44e00"},
     "same": {"fill": "#ffffff", "stroke": "#57606a"},
@@ -397,9 +402,8 @@ def plot_differences(rows: Mapping[str, Difference], metric: str, title: str) ->
         "viewBox": f"0 0 {width:.0f} {height:.0f}", "width": f"{width:.0f}",
     })  # fmt: skip
     SubElement(svg, "title").text = _label(title) + cut + ". " + _describe(rows, metric)
-    SubElement(
-        svg, "rect", {"class": "paper", "width": "100%", "height": "100%", "fill": "#ffffff"}
-    )
+    paper = {"class": "paper", "width": "100%", "height": "100%", "fill": "#ffffff"}
+    SubElement(svg, "rect", paper)
     _write(svg, 12.0, 22.0, _label(title) + cut, "start", **{"font-weight": "600"})
     ticks, digits = _ticks([row for _, row in drawn])
 
@@ -407,8 +411,7 @@ def plot_differences(rows: Mapping[str, Difference], metric: str, title: str) ->
         return left + _AREA * (value - ticks[0]) / (ticks[-1] - ticks[0])
 
     for tick in ticks:
-        name = "grid" if tick else "axis"
-        _line(svg, name, f"M{at(tick):.1f} {top:.1f}V{bottom:.1f}")
+        _line(svg, "grid" if tick else "axis", f"M{at(tick):.1f} {top:.1f}V{bottom:.1f}")
         shown = f"{tick:+.{digits}f}" if tick else "0"
         _write(svg, at(tick), bottom + 16.0, _minus(shown), "middle")
     for place, (name, found) in enumerate(drawn):
@@ -422,7 +425,7 @@ def plot_differences(rows: Mapping[str, Difference], metric: str, title: str) ->
         _mark(svg, kind, at(found.mean), y)
     words = f"difference in {_label(metric)}; right is better, the bar is the interval"
     _write(svg, left + _AREA / 2, bottom + 36.0, words, "middle")
-    for place, (kind, meaning) in enumerate(_LEGEND):
+    for place, (kind, meaning) in enumerate(_LEGEND.items()):
         x = left + _AREA * place / len(_LEGEND) + 12.0
         _mark(svg, kind, x, bottom + 56.0)
         _write(svg, x + 12.0, bottom + 60.0, meaning, "start")
@@ -444,12 +447,8 @@ def _kind(found: Difference) -> str:
 
 def _ticks(rows: Sequence[Difference]) -> tuple[list[float], int]:
     """Return round values from below the lowest end to above the highest, and their decimals."""
-    values = [0.0]
-    for found in rows:
-        values += [
-            found.mean,
-            *((found.interval.low, found.interval.high) if found.interval else ()),
-        ]
+    values = [0.0, *(found.mean for found in rows)]
+    values += [end for found in rows if (ends := found.interval) for end in (ends.low, ends.high)]
     low, high = min(values), max(values)
     least = max(high - low, 0.001) / _TICKS
     power = math.floor(math.log10(least))
@@ -472,8 +471,7 @@ def _mark(svg: Element, kind: str, x: float, y: float) -> None:
 
 
 def _line(svg: Element, kind: str, path: str) -> None:
-    ink = {"class": kind, "d": path, **_INK[kind]}
-    SubElement(svg, "path", {**ink, "fill": "none"})
+    SubElement(svg, "path", {"class": kind, "d": path, **_INK[kind], "fill": "none"})
 
 
 def _write(svg: Element, x: float, y: float, text: str, anchor: str, **more: str) -> None:
