@@ -50,7 +50,7 @@ class SuitePaths:
         stores: One store per set below it, and the unfinished work.
         results: JSON files, committed.
         rankings: Kept rankings, committed.
-        plots: One PNG per set, committed.
+        plots: One SVG per set, committed.
     """
 
     stores: Path
@@ -92,4 +92,4 @@ class SuitePaths:
 
     def plot(self, name: str) -> Path:
         """The plot of a set."""
-        return self.plots / f"{name}.png"
+        return self.plots / f"{name}.svg"

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from noctuary.core.files import write_bytes
+from noctuary.core.files import write_text
 from noctuary.evaluate.metrics import Comparison
+from noctuary.evaluate.report import plot_differences
 
 METRIC = "recall@10"
 BASELINE = "noctuary"
@@ -18,11 +19,9 @@ def write_plot(path: Path, document: Mapping[str, Any]) -> None:
     """Draw a set's plot from its result document.
 
     Args:
-        path: The PNG.
+        path: The SVG file.
         document: As the suite writes it.
     """
-    from noctuary.evaluate.report import plot_differences
-
     scope = document["scopes"]["all"]
     compared = [
         Comparison.from_json(found[BASELINE])
@@ -33,4 +32,4 @@ def write_plot(path: Path, document: Mapping[str, Any]) -> None:
     if not rows:
         return
     title = f"{document['dataset']} ({document['manifest']['n_queries']} queries)"
-    write_bytes(path, plot_differences(rows, METRIC, title))
+    write_text(path, plot_differences(rows, METRIC, title))

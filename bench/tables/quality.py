@@ -72,7 +72,7 @@ def write_quality(directory: Path) -> Iterator[str]:
     compared = documents[0]["scopes"]["all"]["comparisons"].values()
     yield _LIMITS.format(
         arms=sum("noctuary" in baselines for baselines in compared),
-        plots=", ".join(f"[{d['dataset']}](plots/{d['dataset']}.png)" for d in documents),
+        plots=", ".join(f"[{d['dataset']}](plots/{d['dataset']}.svg)" for d in documents),
     )
     yield commits(documents)
 

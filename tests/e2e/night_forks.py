@@ -28,8 +28,6 @@ _PRELOADED = (
     "noctuary_pipelines.resources",
     "alembic.command",
     "lance_namespace",
-    "matplotlib.backends.backend_agg",
-    "matplotlib.figure",
     "jinja2",
 )
 """What a night imports and takes long, without the libraries that start threads at import: no

@@ -32,7 +32,7 @@ HEAVY = frozenset(
     {
         "dagster", "dagster_webserver", "lancedb", "lance", "torch", "transformers",
         "sentence_transformers", "safetensors", "tokenizers", "pandas", "pydantic", "polars",
-        "pyarrow", "duckdb", "rich", "click", "matplotlib", "jinja2", "PIL",
+        "pyarrow", "duckdb", "rich", "click", "jinja2",
         "onnx", "onnxruntime", "psycopg", "httpx", "tenacity", "chromadb", "scipy", "mcp",
         "mcp_types", "anyio", "markdown_it", "yaml", "ray", "lance_ray", "dagster_ray",
     }

@@ -13,7 +13,7 @@ import pytest
 from tests.support.store import Store
 
 HEAVY = (
-    "dagster", "matplotlib", "jinja2", "lancedb", "lance", "torch", "transformers",
+    "dagster", "jinja2", "lancedb", "lance", "torch", "transformers",
     "sentence_transformers", "tokenizers",
     "safetensors", "pandas", "pydantic", "polars", "pyarrow", "duckdb", "scipy", "sklearn", "rich",
     "click", "httpx", "tenacity", "noctuary_assets", "noctuary_pipelines", "ray", "lance_ray",

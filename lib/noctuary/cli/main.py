@@ -198,8 +198,8 @@ def fail(error: NoctuaryError | OSError, code: int = EXIT_FAILED) -> NoReturn:
 # Modules that a plain install lacks, and the extra that brings them.
 
 _BUILD = (
-    "dagster", "dagster_webserver", "duckdb", "jinja2", "lance", "lancedb", "matplotlib", "onnx",
-    "onnxruntime", "polars", "pyarrow", "rich", "sentence_transformers", "torch", "transformers",
+    "dagster", "dagster_webserver", "duckdb", "jinja2", "lance", "lancedb", "onnx", "onnxruntime",
+    "polars", "pyarrow", "rich", "sentence_transformers", "torch", "transformers",
 )  # fmt: skip
 EXTRAS = {
     **dict.fromkeys(_BUILD, "pipelines"),

@@ -181,7 +181,7 @@ def find_home(environ: Mapping[str, str] | None = None) -> Path:
 
 
 _CACHES = {
-    "MPLCONFIGDIR": "matplotlib", "TORCHINDUCTOR_CACHE_DIR": "torchinductor",
+    "TORCHINDUCTOR_CACHE_DIR": "torchinductor",
     "TRITON_CACHE_DIR": "triton", "TORCH_EXTENSIONS_DIR": "torch_extensions",
 }  # fmt: skip
 

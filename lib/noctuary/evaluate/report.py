@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import io
+import math
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+from xml.etree.ElementTree import Element, SubElement, tostring
 
 import numpy as np
 
-from noctuary.core.store import keep_caches_in_home
 from noctuary.evaluate.abstain import Abstention, measure_abstention
 from noctuary.evaluate.decide import SERVED, Runs, score_group
 from noctuary.evaluate.metrics import (
@@ -30,9 +30,6 @@ from noctuary.evaluate.statistics import STANDARD, Interval
 from noctuary.snapshot.checks import Drop, DropReport
 from noctuary.snapshot.publish import Verdict as GateVerdict
 from noctuary.text.marks import visible
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 HEADLINE_METRICS = ("recall@10", "ndcg@10")  # whether the answer was found, and at which rank
 MAX_QUERIES = 20  # of those that changed most: enough to see what they have in common
@@ -359,88 +356,139 @@ def abstention_sentence(found: Abstention) -> str:
     )
 
 
-# The plot, as PNG. matplotlib is imported inside functions (docs/decisions/0012), and never its
-# pyplot: that keeps figures in a global list and chooses a backend for the whole process.
+# The plot, as SVG with the colours of a white page; style.css gives it those of the report.
 
-MUTED, BLUE, VERMILLION = "#57606a", "#0072b2", "#c44e00"
+_ROW, _CHARACTER, _TICKS = (
+    22.0,
+    6.7,
+    6,
+)  # height of a row, width of a letter, most steps of the data
+_AREA = 560.0  # width of the part between the labels and the right margin
+_LEGEND = {
+    "better": "significantly better", "worse": "significantly worse", "same": "not significant",
+}  # fmt: skip
+_INK = {
+    "better": {"fill": "#0072b2", "stroke": "#0072b2"},
+    "worse": {"fill": "#c44e00", "stroke": "#c44e00"},
+    "same": {"fill": "#ffffff", "stroke": "#57606a"},
+    "axis": {"stroke": "#1b1f24"},
+    "grid": {"stroke": "#d0d7de"},
+}
 """Okabe and Ito's blue and a darker vermillion: distinct with every common colour blindness."""
 
-_FONT = "DejaVu Sans"
-_PLAIN: dict[str, Any] = {"family": _FONT, "parse_math": False}
-_UNKNOWN_GLYPH = "\u25a1"
 
-
-def plot_group(group: QueryGroup) -> tuple[str, str] | None:
-    """Return a plot of every arm's difference as a data URI, and its text for the blind."""
+def plot_group(group: QueryGroup) -> str | None:
+    """Return a plot of every arm's difference, or None where there is none."""
     rows = {
         found.ours: found.overall[HEADLINE_METRIC]
         for found in group.comparisons
         if HEADLINE_METRIC in found.overall
     }
-    if not rows:
-        return None
-    better = sum(found.significant and found.mean > 0 for found in rows.values())
-    worse = sum(found.significant and found.mean < 0 for found in rows.values())
-    alt = (
-        f"Mean differences in {HEADLINE_METRIC} with intervals: {len(rows)} arms, {better} "
-        f"significantly better, {worse} significantly worse; the table has the numbers."
-    )
     title = f"{group.name}: every arm against the served one"
-    png = plot_differences(rows, HEADLINE_METRIC, title)
-    return f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}", alt
+    return plot_differences(rows, HEADLINE_METRIC, title) if rows else None
 
 
-def plot_differences(rows: Mapping[str, Difference], metric: str, title: str) -> bytes:
-    """Draw mean differences, the best at the top; significant ones are filled and coloured."""
+def plot_differences(rows: Mapping[str, Difference], metric: str, title: str) -> str:
+    """Draw mean differences as SVG, the best at the top; significant ones are filled."""
     drawn = sorted(rows.items(), key=lambda row: (-abs(row[1].mean), row[0]))[:MAX_ROWS]
     drawn.sort(key=lambda row: (-row[1].mean, row[0]))
-    keep_caches_in_home()  # matplotlib keeps its list of fonts there
-    from matplotlib.figure import Figure
-
-    figure = Figure((9.4, 1.4 + 0.27 * len(drawn)), layout="constrained")
-    axes = figure.add_subplot()
-    for place, (_, found) in enumerate(drawn):
-        ends = found.interval
-        # A bootstrap interval may leave the mean outside; a bar has no negative length.
-        reach = ends and [[max(0.0, found.mean - ends.low)], [max(0.0, ends.high - found.mean)]]
-        colour, shape, face = MUTED, "o", "white"
-        if found.significant:
-            colour, shape = (BLUE, "^") if found.mean > 0 else (VERMILLION, "v")
-            face = colour
-        axes.errorbar(
-            found.mean, place, xerr=reach, fmt=shape, color=colour, markerfacecolor=face, capsize=3
-        )
-    axes.axvline(0.0, color="black", linewidth=1.0)
-    axes.grid(axis="x", alpha=0.3)
-    axes.set_yticks(range(len(drawn)), [_label(name) for name, _ in drawn], **_PLAIN)
-    axes.set_ylim(len(drawn) - 0.4, -0.6)
-    words = f"difference in {_label(metric)}; right is better, filled is significant"
-    axes.set_xlabel(words, **_PLAIN)
     cut = f" ({len(drawn)} of {len(rows)} rows)" if len(drawn) < len(rows) else ""
-    axes.set_title(_label(title) + cut, loc="left", **_PLAIN)
-    return _to_png(figure)
+    left = 24.0 + _CHARACTER * max([_width(_label(name)) for name, _ in drawn], default=0)
+    top, bottom = 40.0, 40.0 + _ROW * len(drawn)
+    width, height = left + _AREA + 24.0, bottom + 74.0
+    svg = Element("svg", {
+        "xmlns": "http://www.w3.org/2000/svg", "role": "img", "font-size": "12",
+        "font-family": "system-ui, Segoe UI, Roboto, DejaVu Sans, sans-serif",
+        "viewBox": f"0 0 {width:.0f} {height:.0f}", "width": f"{width:.0f}",
+    })  # fmt: skip
+    SubElement(svg, "title").text = _label(title) + cut + ". " + _describe(rows, metric)
+    paper = {"class": "paper", "width": "100%", "height": "100%", "fill": "#ffffff"}
+    SubElement(svg, "rect", paper)
+    _write(svg, 12.0, 22.0, _label(title) + cut, "start", **{"font-weight": "600"})
+    ticks, digits = _ticks([row for _, row in drawn])
+
+    def at(value: float) -> float:
+        return left + _AREA * (value - ticks[0]) / (ticks[-1] - ticks[0])
+
+    for tick in ticks:
+        _line(svg, "grid" if tick else "axis", f"M{at(tick):.1f} {top:.1f}V{bottom:.1f}")
+        shown = f"{tick:+.{digits}f}" if tick else "0"
+        _write(svg, at(tick), bottom + 16.0, _minus(shown), "middle")
+    for place, (name, found) in enumerate(drawn):
+        y = top + _ROW * (place + 0.5)
+        _write(svg, left - 12.0, y + 4.0, _label(name), "end")
+        kind = _kind(found)
+        if ends := found.interval:
+            low, high = at(ends.low), at(ends.high)
+            caps = f"M{low:.1f} {y - 3:.1f}v6M{high:.1f} {y - 3:.1f}v6"
+            _line(svg, kind, f"M{low:.1f} {y:.1f}H{high:.1f}{caps}")
+        _mark(svg, kind, at(found.mean), y)
+    words = f"difference in {_label(metric)}; right is better, the bar is the interval"
+    _write(svg, left + _AREA / 2, bottom + 36.0, words, "middle")
+    for place, (kind, meaning) in enumerate(_LEGEND.items()):
+        x = left + _AREA * place / len(_LEGEND) + 12.0
+        _mark(svg, kind, x, bottom + 56.0)
+        _write(svg, x + 12.0, bottom + 60.0, meaning, "start")
+    return tostring(svg, encoding="unicode")
 
 
-def _to_png(figure: Figure) -> bytes:
-    """Return a figure as PNG bytes without date or version: equal drawings give equal bytes."""
-    from PIL import Image
+def _describe(rows: Mapping[str, Difference], metric: str) -> str:
+    kinds = Counter(_kind(found) for found in rows.values())
+    return (
+        f"Mean differences in {_label(metric)} with intervals: {len(rows)} arms, {kinds['better']} "
+        f"significantly better, {kinds['worse']} significantly worse; the table has the numbers."
+    )
 
-    full, few = io.BytesIO(), io.BytesIO()
-    figure.savefig(full, format="png", dpi=100)
-    # Full colour makes files four times as large.
-    Image.open(full).convert("RGB").quantize(32, Image.Quantize.FASTOCTREE).save(few, "PNG")
-    return few.getvalue()
+
+def _kind(found: Difference) -> str:
+    """Return the class of a row: its shape and colours."""
+    return ("better" if found.mean > 0 else "worse") if found.significant else "same"
+
+
+def _ticks(rows: Sequence[Difference]) -> tuple[list[float], int]:
+    """Return round values from below the lowest end to above the highest, and their decimals."""
+    values = [0.0, *(found.mean for found in rows)]
+    values += [end for found in rows if (ends := found.interval) for end in (ends.low, ends.high)]
+    low, high = min(values), max(values)
+    least = max(high - low, 0.001) / _TICKS
+    power = math.floor(math.log10(least))
+    factor = next(factor for factor in (1, 2, 5, 10) if factor * 10.0**power >= least)
+    step = factor * 10.0**power
+    first, last = math.floor(low / step), max(math.ceil(high / step), 1)
+    digits = max(0, -power - (factor == 10))
+    return [round(place * step, digits) for place in range(first, last + 1)], digits
+
+
+def _mark(svg: Element, kind: str, x: float, y: float) -> None:
+    """Draw a triangle that points up or down, or a hollow circle."""
+    if kind == "same":
+        place = {"cx": f"{x:.1f}", "cy": f"{y:.1f}", "r": "4"}
+        SubElement(svg, "circle", {"class": kind, **place, **_INK[kind]})
+        return
+    side = 1 if kind == "better" else -1
+    path = f"M{x:.1f} {y - 5 * side:.1f}l5 {9 * side}h-10z"
+    SubElement(svg, "path", {"class": kind, "d": path, **_INK[kind]})
+
+
+def _line(svg: Element, kind: str, path: str) -> None:
+    SubElement(svg, "path", {"class": kind, "d": path, **_INK[kind], "fill": "none"})
+
+
+def _write(svg: Element, x: float, y: float, text: str, anchor: str, **more: str) -> None:
+    place = {"x": f"{x:.1f}", "y": f"{y:.1f}", "text-anchor": anchor, "fill": "#1b1f24"}
+    SubElement(svg, "text", {**place, **more}).text = text
 
 
 def _label(text: str) -> str:
-    """Return a text on one line that the bundled font can draw; other characters become boxes."""
-    from matplotlib.font_manager import findfont, get_font
-
-    known = get_font(findfont(_FONT)).get_charmap()
-    line = " ".join(text.split())
-    shown = "".join(c if ord(c) in known else _UNKNOWN_GLYPH for c in line)
+    """Return a text on one line without hidden characters; a long one loses its middle."""
+    shown = visible(" ".join(text.split()))
     half = LABEL_CHARACTERS // 2
     return shown if len(shown) <= LABEL_CHARACTERS else f"{shown[:half]}\u2026{shown[-half:]}"
+
+
+def _width(text: str) -> int:
+    """Return the width of a text in letters; Chinese, Japanese and Korean ones count twice."""
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
 # The page: one static HTML file about a night, complete in itself.

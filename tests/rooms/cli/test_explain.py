@@ -338,7 +338,7 @@ def test_it_loads_no_builder_and_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(json.loads(done.stdout))
-    heavy = {"duckdb", "pyarrow", "dagster", "jinja2", "scipy", "pandas", "polars", "matplotlib"}
+    heavy = {"duckdb", "pyarrow", "dagster", "jinja2", "scipy", "pandas", "polars"}
     assert not {name for name in loaded if name.split(".")[0] in heavy}
     builders = (
         "noctuary.graph.build",
