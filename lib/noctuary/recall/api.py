@@ -1,6 +1,6 @@
 """`recall`: the one function that hooks and agents call, and which snapshot answers it.
 
-It answers, with warnings, whatever state the store is in.
+It always answers: a missing or damaged store is a warning.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def find_serving(store: str | Path | None) -> tuple[Recaller, list[RecallWarning
         stamp = (stat.st_mtime_ns, stat.st_ino)
     except FileNotFoundError:
         stamp = (0, 0)
-    # Both: what is forgotten is gone from this process with the next question.
+    # Both stamps, so that a forgotten memory is gone from this process with the next query.
     stamps = stamp, stamp_of_tombstones(directory)
     with _pinning:
         known = _pinned.get(directory)
@@ -240,8 +240,8 @@ def _pin(directory: Path, stamps: tuple[FileStamp, FileStamp]) -> _Pinned:
     return _Pinned(recaller, stamps, warnings)
 
 
-# Opening a snapshot looks at sizes alone. A process that asks a second time is no hook's: it reads
-# every byte once, beside its answers, because an array with a flipped bit ranks otherwise.
+# Opening a snapshot checks sizes only. A process that asks a second time is not a hook: it reads
+# every byte once, in the background, because an array with a flipped bit changes the ranking.
 _checked: dict[Path, list[RecallWarning]] = {}  # by snapshot; guarded by `_pinning`
 
 

@@ -446,14 +446,14 @@ class Step(NamedTuple):
 
     name: str
     wanted: tuple[str, ...]  # flags that must all be on (a number: above 0, a text: not empty)
-    module: str = "phases"  # where the function stands; a fresh process loads it only if it is on
+    module: str = "phases"  # module of the function, imported only if the phase is on
     reorders: bool = False  # it only shapes the order by relevance: another sort order skips it
     # It takes as long as a leg: a recall past its deadline skips it. The others take well under a
     # millisecond, and without some of them an answer would be wrong.
     is_slow: bool = False
 
     def why_not(self, search: Search) -> str | None:
-        """Return why it is left out ("" where nobody wants it), or None where it runs."""
+        """Return why it is skipped ("" if its flags are off), or None if it runs."""
         if self.name == "scale":  # follows any of the boosts
             return None if set(self.wanted).intersection(search.ledger.applied) else ""
         if not all(getattr(search.profile, flag) for flag in self.wanted):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from noctuary.core.errors import EncoderError, StoreError
+from noctuary.core.errors import EncoderError, SnapshotCorruptError, StoreError
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.types import NOTHING, from_micros
 from noctuary.recall.engine import Recaller
@@ -17,7 +17,7 @@ from noctuary.recall.inputs import Inputs
 from noctuary.recall.legs import Leg, rank_dense, rank_lexical
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Mask, Query, Scope, build_mask
-from noctuary.recall.reader import SnapshotReader, telling_damage
+from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import MemoryId, RecallResult, RecallWarning, plain
 from noctuary.recall.rows import Rows
 from noctuary.recall.search import BREAKDOWN_KEYS, Row
@@ -459,10 +459,14 @@ def expand_from(
     reader: SnapshotReader, snapshot_id: str, summary_id: str, user: str | None
 ) -> Expansion:
     """Return the sources of a summary of an opened snapshot; raises as `expand` does."""
-    with telling_damage(snapshot_id):
+    try:
         position, mask = reader.summaries.position_of(summary_id), _of_user(reader, user)
         if position is not None and _is_allowed(reader, position, mask):
             return _expansion(reader, snapshot_id, summary_id, position, mask)
+    except Exception as error:  # damage to the snapshot may raise anything
+        raise SnapshotCorruptError(
+            f"{type(error).__name__} in {snapshot_id}: run `noctuary doctor`"
+        ) from error
     raise UnknownSummaryError(
         f"there is no summary {summary_id!r} in snapshot {snapshot_id} for "
         f"{'nobody in particular' if user is None else 'user ' + repr(user)}: ids of summaries "

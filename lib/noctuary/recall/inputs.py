@@ -41,7 +41,7 @@ Vector = NDArray[np.float32]
 
 
 class ArchiveState(NamedTuple):
-    """What is archived at a moment, at least one plan; states of one key hide alike."""
+    """The plans in force at a moment, at least one; states of one key hide the same memories."""
 
     key: str
     plans: frozenset[str]
@@ -69,7 +69,7 @@ def look_down(
         kept = keep(ids)
         if len(kept) >= limit or len(ids) < asked:
             return kept[:limit]
-        # More reads rows that nobody needs, less asks often where others fill the list's head.
+        # More reads needless rows, less asks often if others fill the head of the list.
         asked *= 8
 
 
@@ -78,8 +78,8 @@ class Inputs(NamedTuple):
 
     Usage is limited to what one user may learn: the access log does not say who asked. A count of
     a memory that several users see would tell each of them how often the others asked for it, so a
-    store with named users answers "never used" for it; a count of a private memory tells its owner
-    about nobody else.
+    store with named users answers "never used" for it; a count of a private memory reveals
+    nothing about others.
     """
 
     paths: StorePaths
@@ -120,7 +120,7 @@ class Inputs(NamedTuple):
     def known_share(self, text: str) -> float:
         """Return the share of a query's tokens in the encoder's vocabulary, in [0, 1].
 
-        1 where that cannot be told: of a provider's model, or without one.
+        1 if unknown: for a provider's model, or without a model.
         """
         if text.isascii():  # every vocabulary has these
             return 1.0
@@ -317,11 +317,10 @@ def encode_query(
 ) -> Vector:
     """Return the unit vector of a query, by exactly the model that made the snapshot's vectors.
 
-    `may_warm` lets ONNX Runtime encode once several queries were asked. The two agree to float32
-    rounding (1e-6), and when the change happens depends on time: what must be reproducible to the
-    last digit leaves it off. Of `within_ms`, what is left for the answer, a part is waited for a
-    provider, or until a model that only ONNX Runtime reads is loaded. EncoderError if there is no
-    vector in time, or no such model.
+    `may_warm` lets ONNX Runtime encode after several queries. The two agree to float32 rounding
+    (1e-6), and the moment of the change varies: leave it off for results that must be reproducible
+    to the last digit. A provider, or the loading of a model that only ONNX Runtime reads, gets a
+    part of `within_ms`. EncoderError if there is no vector in time, or no such model.
     """
     directory, expected = _place(paths, manifest)
     if expected.is_hosted:

@@ -380,8 +380,8 @@ class GraphRanking(NamedTuple):
     lent: Scores
     before: Scores
     session_weight: float
-    # What every score was divided by to stay in [0, 1], >= 1; whatever else is compared with these
-    # scores is divided by it too.
+    # Divisor of every score, >= 1, to stay in [0, 1]; other scores that are compared with these are
+    # divided by it as well.
     scale: float = 1.0
 
     @property
@@ -539,7 +539,7 @@ def _parts(ranking: GraphRanking, position: int) -> Iterator[_Part]:
 def _heard(ranking: GraphRanking, talk: Talk, place: int) -> Iterator[_Part]:
     """Yield what the session of one member lends it, split by relation."""
     position = int(talk.members[place])
-    owner = talk.owners[place]  # members stand session by session
+    owner = talk.owners[place]  # members are grouped by session
     same = slice(talk.owners.searchsorted(owner), talk.owners.searchsorted(owner, "right"))
     base = ranking.before[same]
     best = int(talk.members[same][base.argmax()])
@@ -563,8 +563,8 @@ def _heard(ranking: GraphRanking, talk: Talk, place: int) -> Iterator[_Part]:
         yield lent, relation, near, NO_CONCEPT, (near,)
 
 
-# The best memories of every wing, so that a small wing enters the pool whatever the others hold: a
-# larger pool may still hold one wing only (research/mempalace.md section 3.4).
+# The best memories of every wing, so that small wings enter the pool: a larger pool may still
+# contain one wing only (research/mempalace.md section 3.4).
 
 
 def quota_positions(
@@ -591,7 +591,7 @@ def quota_positions(
     for _ in range(quota):
         peaks = np.zeros(wing_count, dtype=values.dtype)
         np.maximum.at(peaks, wings, values)
-        # What was taken is 0, and so is the peak of a wing that has given all.
+        # Taken memories are 0, and so is the peak of a wing without any left.
         peaks[peaks == 0] = np.nan
         at_peak = np.flatnonzero(values == peaks[wings])
         if not at_peak.size:

@@ -54,7 +54,7 @@ _FACETS = ("wing", "room", "category", "user", "session_id")
 
 
 class LiveRows:
-    """The live rows of one recall; row i stands at the snapshot's first_live + i."""
+    """The live rows of one recall; row i has the position first_live + i of the snapshot."""
 
     def __init__(self, state: LiveState, first_live: int, dim: int, encode: Vectors) -> None:
         """Take rows that the recall may see, and the width of vectors; nothing is computed yet."""
@@ -93,7 +93,7 @@ class LiveRows:
     def encode(self, word_scores: NDArray[np.float32]) -> None:
         """Encode as many rows as there is time for: the best by words first, then the newest."""
         self.is_encoded = True
-        # Rows stand by ascending id.
+        # Rows are sorted by id.
         order = np.lexsort((-np.arange(word_scores.size), -word_scores))
         found = self._encode([self.rows[i] for i in order.tolist()])
         for place, row in enumerate(self.rows):

@@ -74,7 +74,7 @@ def rerank(candidates: Candidates, search: Search) -> PhaseOutcome:
 def dates(candidates: Candidates, search: Search) -> PhaseOutcome:
     """Multiply by 1 + boost inside the windows of `noctuary.text.dates.find_windows`.
 
-    What was written at a date in the question, or soon after, ranks higher; it is never a filter.
+    Memories written at a date in the query, or soon after, rank higher; it is never a filter.
     """
     from noctuary.text.dates import find_windows
 
@@ -93,7 +93,7 @@ def dates(candidates: Candidates, search: Search) -> PhaseOutcome:
     )
 
 
-# Phase 1: what was recalled often lately ranks higher, what is old lower, what was filed in the
+# Phase 1: memories that were recalled often lately rank higher, old ones lower, those filed in the
 # last hours higher (synaptic tagging). Source: research/mempalace.md section 1.
 
 
@@ -147,7 +147,7 @@ def tagging(candidates: Candidates, search: Search) -> PhaseOutcome:
     )
 
 
-# Phase 2: what was recalled together with the other candidates before ranks higher.
+# Phase 2: memories that were recalled together with the other candidates before rank higher.
 
 
 ASSOCIATION_COEFFICIENT = 0.15  # how fast it grows
@@ -205,7 +205,7 @@ def scale(candidates: Candidates, search: Search) -> PhaseOutcome:
 
 PAST_QUERIES_AT_MOST = 20  # more smooths the choice of words, fewer keeps it to the nearest
 RESULTS_PER_QUERY = 5  # best results of one whose words count; more adds words of weaker hits
-CONTENT_CHARS = 240  # of a memory whose words count; more adds words from beside its point
+CONTENT_CHARS = 240  # at the start of a memory whose words count; more adds words off its topic
 LEAST_CHARS = 2  # shorter words say too little to ask with
 MAX_TERMS = 3  # further questions at most; each costs a search
 LEAST_QUERY_SIMILARITY = 0.65  # cosine of a past query; less takes words from unrelated ones
@@ -310,7 +310,7 @@ def _words() -> re.Pattern[str]:
     return re.compile(rf"{letters}(?:['’]{letters})*")
 
 
-# Phase 6: what was used most, filed last or tagged "pinned" ranks a little higher.
+# Phase 6: memories used most, filed last or tagged "pinned" rank a little higher.
 #
 # Departures from the reference (research/mempalace.md section 1): there a pinned set is a tool of
 # its own and changes no search; its boost here is the RFC's pinned_boost. The spread of a memory is
@@ -324,7 +324,7 @@ MOST_USED = 10  # most-used memories that may be pinned; a row each
 PINNED_BOOST = 0.04  # a pinned memory gains this share of the way to 1
 MOST_PINNED = 5
 MOST_PINNED_TOKENS = 2_000  # of all pinned memories together
-LEAST_MULTIPLIER = 1.5  # LTP multiplier from which what is used most is pinned
+LEAST_MULTIPLIER = 1.5  # LTP multiplier from which a most used memory is pinned
 NEW_HOURS = 48.0  # how long a memory is new, and pinned for that
 
 

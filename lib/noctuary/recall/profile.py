@@ -23,7 +23,7 @@ from noctuary.core.store import find_home
 from noctuary.core.types import NOTHING
 from noctuary.recall.result import RecallWarning
 
-# The flags: each with its default, what it trades, and its range or its words.
+# The flags: each with its default, its trade-off, and its range or choices.
 #
 # Every range is about one flag: values that are good one by one are good together, so layers can
 # be checked before they are merged. Defaults of phases 1 to 9 are those of the reference pipeline
@@ -250,7 +250,7 @@ class RetrievalProfile:
         return RetrievalProfile(**OFF)
 
     def replaced(self, **flags: Any) -> RetrievalProfile:
-        """Return a profile with other values of some flags; ValueError lists what is wrong."""
+        """Return a profile with other values of some flags; ValueError lists every fault."""
         return RetrievalProfile(**{**self.__dict__, **flags})
 
     def to_json(self) -> dict[str, Any]:
@@ -334,8 +334,8 @@ OFF: Mapping[str, Any] = {
     "explain": False, "candidate_trace": False, "replay_log": False, "adaptive_compaction": False,
     "decay_enabled": False,
 }  # fmt: skip
-"""Everything that plain fusion is without, said also where the built-in default says the same: a
-layer below may have switched it on."""
+"""Everything that plain fusion lacks, including flags that are off by default: a lower layer may
+have switched them on."""
 
 
 DEFAULT = "default"  # the profile that is always there; an unknown name falls back to it
@@ -527,7 +527,7 @@ def flag_faults(values: Mapping[str, Any]) -> list[str]:
 
 
 class ProfileEntry(NamedTuple):
-    """One named profile, with what is wrong with its flags."""
+    """One named profile, with the faults of its flags."""
 
     name: str
     description: str

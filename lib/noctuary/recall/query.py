@@ -37,7 +37,7 @@ class Facet(NamedTuple):
     values: tuple[str, ...]  # distinct, sorted
     codes: NDArray[np.int32]  # (n,)
     # Of the owners only: positions of what others share with a user, by that user's name, which
-    # need not be among the values. None where nobody shares.
+    # need not be among the values. None if no memory is shared.
     shared: Mapping[str, NDArray[np.int32]] | None = None
     # Of the owners only: positions of forgotten memories, hidden from everyone.
     forgotten: NDArray[np.int64] | None = None
@@ -64,9 +64,9 @@ def build_mask(
     """Return the memories that the scope allows (None: all), a warning per value that none has.
 
     Users are denied by default: memories that belong to a named user are only seen by a recall for
-    that user, or for one whom that user shares them with; memories that belong to nobody are seen
-    by all. `as_of` keeps what existed then; undated memories are kept. What only others have is
-    unknown, and no name of theirs is suggested.
+    that user, or for one whom that user shares them with; memories without an owner are visible to
+    all. `as_of` keeps memories that existed then, and undated ones. Values that only others have
+    count as unknown, and are never suggested.
     """
     masks: list[Mask] = []
     warnings: list[RecallWarning] = []
@@ -181,9 +181,9 @@ def check_arguments(
         raise ValueError("; ".join(faults))
 
 
-# One table of candidates, whatever they are: memories stand at positions from 0 on, summaries
-# behind them, then rows of the store itself. A phase is a pure function (Candidates, Search) ->
-# PhaseOutcome: what it asks of the search is the same in a replay.
+# One table of candidates of every kind: memories have the positions from 0 on, summaries follow,
+# then live rows of the store. A phase is a pure function (Candidates, Search) -> PhaseOutcome: the
+# search gives it the same data in a replay.
 
 
 Positions = NDArray[np.int64]

@@ -56,7 +56,7 @@ _NONE = -1  # in `Summaries.summary_of`: a memory that no summary of turns cover
 
 
 class SummaryView(NamedTuple):
-    """An accepted summary: its position, those of what it was made of, its confidence in [0, 1]."""
+    """An accepted summary: its position, those of its sources, its confidence in [0, 1]."""
 
     position: int
     sources: tuple[int, ...]
@@ -64,7 +64,7 @@ class SummaryView(NamedTuple):
 
 
 class Summaries:
-    """All accepted summaries of a snapshot by id; summary i stands at position count + i."""
+    """All accepted summaries of a snapshot by id; summary i has the position count + i."""
 
     def __init__(
         self, count: int, arrays: SummaryArrays, plans: Sequence[str], ids: Sequence[str]
@@ -93,7 +93,7 @@ class Summaries:
         return SummaryView(position, sources, float(self.arrays.confidences[i]))
 
     def position_of(self, summary_id: str) -> int | None:
-        """Return where a summary stands, or None for an unknown id."""
+        """Return the position of a summary, or None for an unknown id."""
         return self.count + self.ids.index(summary_id) if summary_id in self.ids else None
 
     def plan_of(self, position: int) -> str | None:
@@ -245,7 +245,7 @@ class SnapshotReader:
         return self._slices("summary_terms", terms)
 
     def document_frequencies(self, terms: Sequence[str]) -> dict[str, int]:
-        """Return in how many memories of the snapshot each term stands; 0 for an unknown one."""
+        """Return how many memories of the snapshot contain each term; 0 for an unknown one."""
         found = self.look_up("terms", "term", "term, start, stop", terms)
         return {**dict.fromkeys(terms, 0), **{term: stop - start for term, start, stop in found}}
 
@@ -414,7 +414,7 @@ class SnapshotReader:
 
     @shared
     def summary_postings(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Which summaries hold a term (ordinals, ascending inside it), and what it scores there."""
+        """Ordinals of the summaries with a term, ascending per term, and its scores there."""
         return self._arrays["summary_posting.positions"], self._arrays["summary_posting.scores"]
 
     @shared
@@ -462,7 +462,7 @@ class SnapshotReader:
         return (positions >= self.count) & (positions < self.first_live)
 
     def vectors_at(self, positions: NDArray[np.int64]) -> NDArray[np.float32] | None:
-        """Return unit rows (m, d), each of what is shown: a summary has its own. None without."""
+        """Return unit rows (m, d), a summary's of its own text; None without vectors."""
         vectors = self.vectors
         if vectors is None:
             return None
@@ -552,7 +552,7 @@ class SnapshotReader:
     def _column(
         self, name: str, of_memories: NDArray[Any], positions: NDArray[np.int64]
     ) -> NDArray[Any]:
-        """Return one column of the table at some positions, of whatever stands there."""
+        """Return one column of the table at positions of any kind."""
         if not positions.size or int(positions.max()) < self.count:
             return of_memories[positions]
         found = of_memories[np.minimum(positions, self.count - 1)]

@@ -343,13 +343,11 @@ def recall_and_log(
     inputs: Inputs | None = None,
     deadline_ms: float | None = None,
 ) -> RecallResult:
-    """Recall, and log a packet if the profile sets `replay_log`.
+    """Recall by a profile that sets `replay_log`, and log a packet.
 
     With `dry_run`, or without `log_path`, the packet is only in the result. A log that cannot be
     written gives the warning "replay_log".
     """
-    if not query.profile.replay_log:
-        return recaller.ask(query, inputs, deadline_ms)
     recording = RecordingInputs(inputs or recaller.inputs_now(query.scope.user))
     result = recaller.ask(query, cast("Inputs", recording), deadline_ms)
     packet = _make_packet(recaller, query, result, recording.record)

@@ -58,7 +58,7 @@ class Reranker:
         self._broken: RecallWarning | None = None
         self._retry_at_s = 0.0
         self._running: set[_Job] = set()
-        # Not atexit: that would keep a model that nobody uses any more.
+        # Not atexit: that would keep an unused model.
         weakref.finalize(self, _leave, self._running)
 
     def score(
@@ -110,7 +110,7 @@ class Reranker:
         except _UnavailableError as error:
             self._broken = job.answer = RecallWarning("reranker_unavailable", str(error))
             self._retry_at_s = time.monotonic() + _RETRY_AFTER_S
-        # A model raises whatever its code raises; recall answers without it and says so.
+        # The model's code may raise anything; recall answers without it and warns.
         except Exception as error:
             job.answer = self._failed(f"raised {type(error).__name__}: {str(error)[:200]}")
         finally:
@@ -180,7 +180,7 @@ def _load(model: str) -> Any:
     quiet.disable_progress_bar()
     try:
         return library.CrossEncoder(model, local_files_only=True)
-    # The loader raises whatever its many parts raise.
+    # The loader may raise anything.
     except Exception as error:
         raise _UnavailableError(
             f"the reranker {model} cannot be loaded ({type(error).__name__}: {str(error)[:200]}); "

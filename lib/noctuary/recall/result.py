@@ -28,7 +28,7 @@ def plain(value: Any) -> Any:
 WORDS_AND_VECTORS, WORDS = SIGNALS = ("words_and_vectors", "words")
 # What a score is made of (docs/abstention.md).
 COSINE, COVERAGE, KNOWN, LIKENESS = FEATURES = ("cosine", "coverage", "known", "likeness")
-ANY_SCRIPT = "any"  # key of what is usual for prompts of a script that the everyday ones lack
+ANY_SCRIPT = "any"  # key for scripts that the everyday prompts lack
 # Share of the best memory's score that each memory must reach by itself: more injects fewer that
 # only came along, less keeps a second half of an answer.
 RELATIVE_BAR = 0.4
@@ -45,7 +45,7 @@ class Measure(NamedTuple):
     direction: tuple[float, ...] = ()
 
     def usual_of(self, script: str) -> Usual:
-        """Return what is usual for a script, or over all of them."""
+        """Return means and deviations for a script, or over all scripts."""
         return self.usual.get(script) or self.usual[ANY_SCRIPT]
 
     def to_json(self) -> dict[str, Any]:
@@ -105,7 +105,7 @@ class Calibration(NamedTuple):
     def parse(text: str) -> "Calibration | None":
         """Read an abstention.json; None where nothing was calibrated, ValueError if it is damaged.
 
-        A threshold without a `measure` is of a snapshot of before, whose scores had another scale.
+        A threshold without a `measure` is of an older snapshot, whose scores had another scale.
         """
         try:
             raw = parse_json(text)["signals"].items()
@@ -156,7 +156,7 @@ class LegHit(NamedTuple):
 class GraphHit(NamedTuple):
     """How the graph moved a memory: seed -> relation -> concept -> memory."""
 
-    score: float  # what was added before weight and scaling, > 0
+    score: float  # the amount added, before weight and scaling, > 0
     seed_id: MemoryId | None  # where the strongest part came from; None for the query
     relation: str  # of the strongest part
     concept: str | None  # the concept on the way; None for structural relations
@@ -184,7 +184,7 @@ class RecalledMemory(NamedTuple):
     lexical: LegHit | None = None
     dense: LegHit | None = None
     graph: GraphHit | None = None
-    kind: str = "memory"  # or "summary" where an accepted summary stands for its turns
+    kind: str = "memory"  # or "summary", in place of its turns
     # What phases found out about it, for example {"superseded_by": 7}.
     annotations: Mapping[str, Any] = NOTHING
     # Share of every step in the final score, and "final_score"; only with `explain`.
@@ -218,7 +218,7 @@ class RecalledMemory(NamedTuple):
 
 
 class RecallResult(NamedTuple):
-    """The answer to one query; always returned, whatever went wrong."""
+    """The answer to one query; returned even on errors, as warnings."""
 
     query: str
     memories: tuple[RecalledMemory, ...] = ()  # best first, at most k
@@ -233,7 +233,7 @@ class RecallResult(NamedTuple):
     pipeline: Mapping[str, Any] = NOTHING
     # Every candidate with its breakdown, best first; only with `dry_run` and `explain` together.
     candidates: tuple[Mapping[str, Any], ...] | None = None
-    # What was dropped: where, why and with which score; only with `candidate_trace`.
+    # The dropped candidates: where, why and with which score; only with `candidate_trace`.
     candidate_trace: tuple[Mapping[str, Any], ...] | None = None
     replay_packet: Mapping[str, Any] | None = None  # only with the profile's `replay_log`
     # Whether there is an answer at all; None where the snapshot was not calibrated
@@ -248,7 +248,7 @@ class RecallResult(NamedTuple):
         return "\n".join(map(visible_line, lines))
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values; what was not asked for is left out."""
+        """Return plain values, without optional parts that were not requested."""
         always = (
             "query", "memories", "warnings", "phase_timing_ms", "snapshot_id", "store", "profile",
             "profile_used", "pipeline",

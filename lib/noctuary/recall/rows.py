@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #   searched itself. So a summary of turns is searched in the view "summaries", and its turns are
 #   not, until a hit opens it; where one of its turns is out of scope or archived, the others are
 #   searched themselves.
-#   The summary of a compaction plan is searched where all that it stands for is hidden by the
+#   The summary of a compaction plan is searched where all of its sources are hidden by the
 #   archive.
 
 
@@ -39,7 +39,7 @@ class Rows(NamedTuple):
     # summary.
     searched: Mask | None = None
     hidden: NDArray[np.int64] | None = None  # positions of allowed memories that are not searched
-    stands: NDArray[np.int64] | None = None  # what is searched in the place of each of these
+    stands: NDArray[np.int64] | None = None  # the rows that are searched in their place
     # All rows that may come back, shape (reader.end,): `searched` with turns in the place of their
     # summaries; None where no summary of turns is searched.
     turns: Mask | None = None
@@ -89,7 +89,7 @@ class Rows(NamedTuple):
         return self._replace(memories=searched[:count], searched=searched)
 
     def stands_for(self, position: int) -> int | None:
-        """Return what is searched in the place of a memory; None where it is searched itself."""
+        """Return the row that is searched in place of a memory; None if it is searched itself."""
         if self.hidden is None or self.stands is None:
             return None
         found = np.flatnonzero(self.hidden == position)
@@ -159,7 +159,7 @@ def through_hidden(links: Mapping[int, Successor], rows: Rows) -> dict[int, Succ
     """Return the links (a memory to its direct successor) without successors that are hidden.
 
     Each gives way to its own successor, as far as needed and with the least confidence on the way.
-    Where nothing stands in, nothing is superseded: a memory never gives way to one that the recall
+    Without a visible one nothing is superseded: a memory never gives way to one that the recall
     would not show.
     """
     if rows.memories is None:

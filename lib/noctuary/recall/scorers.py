@@ -20,14 +20,14 @@ from noctuary.recall.search import Search, ages_s
 #
 # - A memory without a date counts as made now (research/peers.md 1.5), so undated stores rank by
 #   cosine and scope alone; a negative cosine counts as 0.
-# - The authored term a(d) is the memory's importance: the weight that whoever wrote it gave it.
+# - The authored term a(d) is the memory's importance: the weight that its author gave it.
 # - The largest access count is the corpus's, as the document says; the code takes that of the
 #   first pass, so that the same memory's authority would depend on the query.
-# - Authority multiplies through a floor: without one (floor 0, the reference) a memory that nobody
-#   wrote by hand or recalled keeps 0.1 % of its score after a week, whatever its similarity.
+# - Authority multiplies through a floor: without one (floor 0, the reference) a memory that was
+#   neither written by hand nor recalled keeps 0.1 % of its score after a week.
 
-# Of the active conversation, a durable one of whoever asks, one of nobody in particular where
-# others are somebody's; and S, what that closeness is worth (section 1.3: tuned, not derived).
+# A memory of the active conversation, a durable one of the asking user, one without an owner in a
+# store with owners; and S, the weight of that closeness (section 1.3: tuned, not derived).
 SCOPE_SESSION, SCOPE_USER, SCOPE_GLOBAL = 0, 1, 2
 SCOPE_WEIGHTS = (1.0, 0.6, 0.3)
 # alpha, beta, gamma of section 1; alpha_r, alpha_f, alpha_a of section 7, each summing to 1; kappa.
@@ -146,7 +146,7 @@ def decayed(ages_s: Scores, rates_per_s: Scores | float) -> Scores:
 
 
 def score_candidates(search: Search, text: str, dense: Leg) -> tuple[Positions, Scores]:
-    """Score the nearest rows by the profile's scorer: what is left, ascending, in [0, 1]."""
+    """Score the nearest rows by the profile's scorer; positions ascending, scores in [0, 1]."""
     positions, profile, reader = dense.ranking, search.profile, search.reader
     if not positions.size:
         return positions, np.empty(0, dtype=np.float64)

@@ -126,7 +126,7 @@ class PhaseOutcome(NamedTuple):
 
 
 class PastQuery(NamedTuple):
-    """A query asked before, its cosine to today's, and what it found that is still there."""
+    """An earlier query, its cosine to this one, and its results that are still there."""
 
     text: str
     asked_us: int
@@ -356,8 +356,8 @@ class BaseRanking(NamedTuple):
 class Search:
     """One recall while it runs: its query, its rows and the results of its steps.
 
-    Whatever a phase wants to know beyond the candidates it asks here: the snapshot's part never
-    changes, the inputs are recorded for a replay. Positions may be those of any kind of row.
+    Phases read everything beyond the candidates here: the snapshot never changes, the inputs are
+    recorded for a replay. Positions may be of any kind of row.
     """
 
     def __init__(
@@ -445,10 +445,10 @@ class Search:
         return {p: s for p, s in found.items() if mask is None or mask[list(s.sources)].all()}
 
     def successors_of(self, positions: Positions) -> Mapping[int, Successor]:
-        """Return what the night found to replace the positions, and these successors in turn.
+        """Return the successors that the night found for the positions, and theirs in turn.
 
-        `as_of` is in the mask: a memory ends when its successor was created, or later, so whoever
-        sees both asks for a moment after that. A successor that is not searched is passed through.
+        `as_of` is in the mask: a memory ends when its successor was created, or later, so a recall
+        that sees both asks for a later moment. A successor that is not searched is passed through.
         """
         from noctuary.graph.successors import NO_SUCCESSOR
 

@@ -55,13 +55,13 @@ MOST_PICKS = 256  # selected one by one; those after them are ordered by their v
 class Selection(NamedTuple):
     """Candidates in the order of their selection; every array has length m and that order."""
 
-    order: NDArray[np.int64]  # places among what was given
+    order: NDArray[np.int64]  # places in the input
     picked: int  # how many were selected one by one; the rest follows by value
-    # In [0, 1]: max(0, value), never above what was selected before: the order by score is this.
+    # In [0, 1]: max(0, value), never above an earlier one: sorting by score gives this order.
     scores: Scores
-    similarity: Scores  # largest cosine to what was selected before, clipped to [0, 1]
-    nearest: NDArray[np.int64]  # place (among what was given) of that memory; -1 for none
-    saturation: Scores  # in [0, 1], share of the candidate's wing in what was selected before
+    similarity: Scores  # largest cosine to those selected before, clipped to [0, 1]
+    nearest: NDArray[np.int64]  # place (in the input) of that memory; -1 for none
+    saturation: Scores  # in [0, 1], share of the candidate's wing in those selected before
     mmr_values: Scores  # the value without its saturation term, in [-1, 1]
     values: Scores  # in [-1 - gamma, 1]
 
@@ -119,7 +119,7 @@ def select(
         waiting[best] = False
         picked.append(best)
         if vectors is not None:
-            # Not BLAS, whose last bit depends on where in the matrix a row stands: "mmr" and
+            # Not BLAS, whose last bit depends on the place of a row in the matrix: "mmr" and
             # "cross_wing_balancing" must agree on every cosine.
             cosines = np.einsum("md,d->m", vectors, vectors[best]).astype(np.float64)
             closer = waiting & (cosines > similarity)
@@ -294,11 +294,11 @@ def _dropped_for_wings(
     return tuple(dropped)
 
 
-# Phase 8: a newer memory that replaces an older one stands in for it. Decided here, where the
-# reference is silent:
-# - What the night found comes first. Candidates that it found superseded take no part in the
-#   search: no pair is told twice, or both ways.
-# - Both must belong to the same user, or to nobody: one person's news never hides another's. Wings
+# Phase 8: a newer memory takes the place of an older one that it replaces. Decided here, because
+# the reference does not say:
+# - The findings of the night come first. Candidates that it found superseded take no part in the
+#   search, so that no pair is reported twice, or both ways.
+# - Both must have the same owner, or none: one person's news never hides another's. Wings
 #   that differ keep both as well ("the deploy key is X" of two projects); a memory without a wing
 #   may belong to any.
 # - Two that differ in a number, an identifier, a date or a named thing are no pair
@@ -326,7 +326,7 @@ class Stale(NamedTuple):
     heir: int  # it need not be a candidate
     is_sure: bool  # whether the heir may take its place; otherwise both are only marked
     why: str  # for the reason of a drop, after "superseded by"
-    note: str  # what is shown with the older where it stays
+    note: str  # shown with the older one if it stays
     facts: Mapping[str, Any]  # for the trace, besides the two
 
 
@@ -532,7 +532,7 @@ def _stood_in(
 ) -> Candidates:
     """Return the candidates without those that are gone (m,), sorted by score.
 
-    Each heir (its position, the rows that it stands for, best first, and a score) takes the place
+    Each heir (its position, the rows that it replaces, best first, and a score) takes the place
     of its best row; one that is a candidate itself keeps the better score.
     """
     positions, scores = candidates.positions.copy(), candidates.scores.copy()
@@ -560,8 +560,8 @@ def _marks(candidates: Candidates, marked: Iterable[Stale]) -> dict[int, dict[st
     return annotations
 
 
-# Phase 9: an accepted summary stands for the turns that it was made of, if at least `LEAST_SOURCES`
-# of them are candidates: one turn that is on point says more than a text about its whole stretch.
+# Phase 9: an accepted summary replaces its turns if at least `LEAST_SOURCES` of them are
+# candidates: one turn on point is worth more than a text about the whole conversation.
 # The reference appends the summary with a fixed 0.5; here it has the score of its best turn times
 # its quality. Nothing is ever out of reach: a summary expands to its turns.
 #

@@ -154,7 +154,7 @@ def explain(
                 for (p, score), wing in zip(candidates.score_of().items(), wings, strict=True)
             ]
         notes = search.ledger.notes.get("cross_wing_balancing", {})
-        # The share of every wing among what is left (RFC 914, phase 11).
+        # The share of every wing among the remaining candidates (RFC 914, phase 11).
         told["wing_saturation_scores"] = notes.get("wing_shares", {})
         search.run.fire("post_cross_wing", told)
     if not (search.wants_events or search.profile.candidate_trace):

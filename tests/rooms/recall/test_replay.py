@@ -192,7 +192,8 @@ def test_a_packet_tells_how_far_the_scan_of_a_store_without_users_came(dense_sto
 
 def test_keeping_a_recall_changes_nothing_in_it_and_is_asked_for(dense_store: Store) -> None:
     use(dense_store)
-    assert keep(dense_store, "key", profile=RetrievalProfile()).replay_packet is None
+    asked = Recaller.open(dense_store.root).recall("key", profile=RetrievalProfile())
+    assert asked.replay_packet is None
     assert keep(dense_store, "key", dry_run=True).replay_packet is not None
     assert not dense_store.paths.replays.exists()
     quiet = EVERYTHING.replaced(replay_log=False)
