@@ -150,7 +150,7 @@ def test_without_usable_labels_the_exact_group_is_asked_alone(
     assert not (bench.snapshot / "ranking.json").exists()
     (page,) = (bench.store / "reports").glob("*.html")
     text = page.read_text(encoding="utf-8")
-    assert "favours lexical" in text
+    assert "favour lexical" in text
     assert "neighbours" not in text, "a page holds ids, no memory text"
 
 
@@ -185,4 +185,5 @@ def test_what_is_proven_better_ranks_the_snapshot(tmp_path: Path) -> None:
     assert dropped.code == DONE, dropped.says
     assert dropped.stage("serving_pack")["reused"], "another decision builds nothing again"
     assert not (bench.snapshot / "ranking.json").exists()
-    assert facts(dropped, "recall_comparison")["dropped"] > 0, "what was given up is a loss"
+    # These nights were configured without the graph, which wins over what one of them adopted.
+    assert facts(dropped, "recall_comparison")["dropped"] == 0
