@@ -91,7 +91,6 @@ def test_a_night_writes_only_below_its_home(small_night: FirstNight) -> None:
     user = small_user(small_night.bench.store.parent)
     left = [str(path) for place in user.values() for path in Path(place).rglob("*")]
     assert left == []
-    assert (small_night.bench.store.parent / "cache").is_dir()
 
 
 def test_one_damaged_file_is_made_again(small_night: FirstNight, tmp_path: Path) -> None:

@@ -51,8 +51,9 @@ def test_only_its_own_extra_installs_ray() -> None:
 
 def test_make_setup_does_not_ask_for_the_extra() -> None:
     text = (ROOT / "Makefile").read_text("utf-8")
-    (recipe,) = re.findall(r"^\$\(READY\):.*?\n\n", text, re.DOTALL | re.MULTILINE)
-    asked = re.findall(r"\[([a-z,]+)\]", recipe)
+    recipes = re.findall(r"^\$\((?:READY|TOOLS)\):.*?\n\n", text, re.DOTALL | re.MULTILINE)
+    assert len(recipes) == 2
+    asked = re.findall(r"\[([a-z,]+)\]", "".join(recipes))
     assert asked
     assert not any("ray" in extras.split(",") for extras in asked)
 

@@ -404,5 +404,5 @@ def _import(library: str) -> Any:
     except ImportError as error:
         raise EncoderError(
             f"this model needs {library}, which cannot be imported ({error}): "
-            "install noctuary[pipelines], and noctuary[models] for another model than the default"
+            "pip install onnxruntime tokenizers"
         ) from error
