@@ -582,7 +582,7 @@ class HookProcess:
         start_detached("noctuary.cli.main", ["serve", *store])
 
     def _made_home(self) -> Path | None:
-        """Return the home that holds the hooks' files, None where these cannot be made."""
+        """Return the home for the hooks' files, or None if it cannot be created."""
         home = self._home
         return home if home is not None and make_private(home / HOOKS) else None
 

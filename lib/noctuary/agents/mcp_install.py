@@ -273,7 +273,7 @@ def _parse_toml(path: Path, text: str) -> Settings:
 
 
 def _edit_toml(text: str, entry: Settings | None) -> str:
-    """Return a text with another table of noctuary's, None for none; every comment stays."""
+    """Return the text with noctuary's table replaced, or removed for None; comments stay."""
     import tomlkit  # of the installer alone
 
     document: Any = tomlkit.parse(text)

@@ -356,7 +356,7 @@ def _read(file: Path) -> str | None:
 
 
 def _replace(file: Path, old: str | None, new: str, value: Mapping[str, Any]) -> None:
-    """Replace a file by a text that must mean what is wanted."""
+    """Replace a file, unless its new text does not parse to the wanted value."""
     if new == old:
         return
     found: object = None

@@ -261,7 +261,7 @@ class Section(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """The price of the whole."""
+        """Tokens of the whole section."""
         return self.frame_tokens + sum(part.tokens for part in self.parts)
 
     @property

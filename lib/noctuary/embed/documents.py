@@ -264,7 +264,7 @@ class Backend:
 
     @property
     def batches_per_write(self) -> int:
-        """How many batches a kill may lose: none that was paid for."""
+        """Batches between two writes; a provider's are written at once, because they cost money."""
         return 1 if self.is_hosted else BATCHES_PER_WRITE
 
     def to_facts(self) -> dict[str, str]:

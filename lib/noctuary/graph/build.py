@@ -312,7 +312,7 @@ PHRASES = frozenset({"run", "stated"})
 
 
 def find_rare_concepts(mentions: MentionArrays, kinds: Sequence[str], count: int) -> RareConcepts:
-    """Return the names that tie two memories together, by memory, of a corpus of `count`.
+    """Return the rare names of each memory, which may link it to another, in a corpus of `count`.
 
     `kinds` are the concepts', by ordinal.
     """

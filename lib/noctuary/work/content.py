@@ -188,7 +188,7 @@ class ContentStore:
         return {} if values is None else dict(zip(found, values.to_pylist(), strict=True))
 
     def keys(self) -> NDArray[np.uint8]:
-        """Return every key that is held, shape (n, 32); in no order."""
+        """Return every key, shape (n, 32), in no order."""
         return np.unique(self._read_index()[0]).view(np.uint8).reshape(-1, KEY_BYTES)
 
     def values(self) -> list[Any]:
