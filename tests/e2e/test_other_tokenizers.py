@@ -124,7 +124,7 @@ def test_questions_are_encoded_as_the_model_itself_would(kind: str, tmp_path: Pa
     assert not any(dense), "words find what they find"
 
     forget_queries()
-    hurried = bench.ask(QUESTIONS[0], deadline_ms=20)
+    hurried = bench.ask(QUESTIONS[0], deadline_ms=1)
     assert {w.code for w in hurried.warnings} & {"dense_unavailable", "deadline_dense"}
     warm = bench.ask(QUESTIONS[0])
     assert warm.warnings == ()
