@@ -18,7 +18,7 @@ CODE := lib assets pipelines tests bench docs findings
 
 TARGETS := help setup setup-ray setup-docs nightly recall status doctor test test-server test-ray test-agents test-all mutants lint format types defs bench bench-quality bench-peers bench-verify bench-scale bench-tables docs docs-build ui clean
 # What was misspelt would be passed over, and the night would run on the sample.
-OPTIONS := STORE Q SETS ARMS WORKERS BASE_PYTHON VENV PY SHELL MAKEFLAGS
+OPTIONS := STORE Q SETS ARMS WORKERS TORCH_FROM BASE_PYTHON VENV PY SHELL MAKEFLAGS
 GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(origin $v)),$v))
 STRAY := $(addsuffix =...,$(filter-out $(OPTIONS),$(GIVEN))) $(filter-out $(TARGETS) $(READY) $(TOOLS),$(MAKECMDGOALS))
 ifneq ($(strip $(STRAY)),)
