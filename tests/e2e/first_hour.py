@@ -85,9 +85,8 @@ def main(page: Path) -> int:
         ):
             subprocess.run(words, cwd=ROOT, check=True, capture_output=True)
         (wheel,) = folder.glob("*.whl")
-        for what in ("torch==2.13.0", f"{wheel}[pipelines,mcp]"):  # in README's order
-            pip = [python, "-m", "pip", "install", "--quiet", what]
-            subprocess.run(pip, cwd=folder, check=True, capture_output=True)
+        pip = [python, "-m", "pip", "install", "--quiet", f"{wheel}[pipelines,mcp]"]
+        subprocess.run(pip, cwd=folder, check=True, capture_output=True)
         size_mb = sum(f.stat().st_size for f in (folder / "env").rglob("*") if f.is_file()) / 1e6
         installed_s = time.perf_counter() - begun_s
         lines = [
