@@ -71,7 +71,7 @@ doctor: $(READY) ## Look for faults and say how to fix them
 
 # The files of a suite go to the workers whole and in order: the long end-to-end ones first
 # (docs/decisions/0001). What hangs outside Python ends with its worker, and only once.
-test: $(TOOLS) test-server ## Run the default test suite (under 10 minutes on 2 cores): [WORKERS=2]
+test: $(TOOLS) test-server ## Run the default test suite (some 13 minutes on 2 cores): [WORKERS=2]
 	@cd $(ROOT) && $(PY) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
 		--max-worker-restart 1 -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
