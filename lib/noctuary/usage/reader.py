@@ -133,6 +133,11 @@ class UsageReader(ReplacedFile):
                 self._db.close()
             self._db = None
 
+    def __del__(self) -> None:
+        # A replaced reader has no owner that could close it: recalls may still share it.
+        if getattr(self, "_db", None) is not None:
+            self.close()
+
     def counts(self, memory_ids: Sequence[str]) -> Usage:
         """Return how often memories were recalled."""
         return self._ask(lambda db: read_counts(db, memory_ids), Usage.none(len(memory_ids)))

@@ -436,10 +436,15 @@ def test_a_read_only_store_is_a_warning(shared_home: Path, exists: bool) -> None
     if exists:
         recall_elsewhere(shared_home, "")
         log.chmod(0o444)
-    for directory in (shared_home, shared_home / "house"):
+    directories = (shared_home, shared_home / "house")
+    for directory in directories:
         directory.chmod(0o555)
     become = f"os.setuid({NOBODY}) if os.geteuid() == 0 else None"
-    assert "not logged" in logged_fault(recall_elsewhere(shared_home, become))
+    try:
+        assert "not logged" in logged_fault(recall_elsewhere(shared_home, become))
+    finally:  # else no one but root can remove them
+        for directory in directories:
+            directory.chmod(0o755)
 
 
 def stale_messages(store: Store, hours_ago: float) -> list[str]:
