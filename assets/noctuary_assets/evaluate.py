@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from noctuary.core.errors import EncoderError
 from noctuary.core.files import hash_file, hash_text, read_json, write_json
 from noctuary.core.manifest import Manifest
+from noctuary.embed.documents import text_key
 from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.evaluate.abstain import calibrate_signals
 from noctuary.evaluate.decide import (
@@ -32,10 +32,12 @@ from noctuary.evaluate.queries import (
 from noctuary.evaluate.report import report_arms, served_means
 from noctuary.evaluate.run import Run
 from noctuary.recall.engine import Recaller
-from noctuary.recall.inputs import remember_query, warm_up
+from noctuary.recall.inputs import remember_queries
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.reader import SnapshotReader
+from noctuary.work.content import as_rows
 from noctuary.work.stage import Stage, StageOutput, StageResult
+from noctuary_assets.index import chosen_backend
 from noctuary_assets.night import (
     ABSTENTION,
     DECISION,
@@ -48,6 +50,10 @@ from noctuary_assets.night import (
 )
 from noctuary_assets.pack import SERVING_PACK, pack_path
 from noctuary_assets.reporting import stage_asset
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 # Stage recall_evaluation: tonight's pack answers tonight's queries, with every arm.
 
@@ -88,7 +94,7 @@ def evaluate_pack(night: Night) -> StageResult:
             questions = gather_questions(night.work(MEMORIES), labels, chosen.exact_queries)
             kept = KeptAnswers(night.content(RECALL_ANSWERS_KIND))
             with closing(SnapshotReader.open(pack_path(night))) as reader:
-                fetch_query_vectors(night, reader.manifest, questions.texts())
+                embed_queries(night, reader.manifest, questions.texts())
                 recaller = Recaller(night.paths, reader, "candidate")
                 runs = ask_arms(recaller, questions, served, kept, night.progress)
             reused = kept.reused
@@ -149,7 +155,7 @@ def decide_fusion(night: Night) -> StageResult:
 
 # Stage abstention_calibration: below which score tonight's snapshot has no answer.
 
-ABSTENTION_CALIBRATION = Stage("abstention_calibration", "3", (ABSTENTION,))
+ABSTENTION_CALIBRATION = Stage("abstention_calibration", "4", (ABSTENTION,))
 
 
 @stage_asset(
@@ -175,17 +181,15 @@ def calibrate_abstention(night: Night) -> StageResult:
     def body() -> StageOutput:
         ranking = decision.facts["ranking"]
         with closing(SnapshotReader.open(pack_path(night))) as reader:
-            # Some 600 texts: loaded now and for good, so that no clock decides who encodes them.
-            with suppress(EncoderError):
-                warm_up(night.paths, reader.manifest)
+            questions = read_questions(night)
+            embed_queries(night, reader.manifest, questions.texts())
             found = calibrate_signals(
-                Recaller(night.paths, reader, "candidate", may_warm=True),
+                Recaller(night.paths, reader, "candidate"),
                 served_profile(night, ranking["adopted"] if ranking else None),
-                read_questions(night),
+                questions,
                 read_runs(night).get(LABELLED, {}),
                 ranking["challenger"] if ranking else SERVED,
-                night.content,
-                partial(fetch_query_vectors, night, reader.manifest),
+                partial(embed_queries, night, reader.manifest),
             )
         write_json(night.work(ABSTENTION), found)
         signals = found["sealed"]["signals"] if found["sealed"] else {}
@@ -196,21 +200,31 @@ def calibrate_abstention(night: Night) -> StageResult:
 
 
 def read_calibration(night: Night) -> dict[str, Any]:
-    """Return `sealed` (what the snapshot carries, or None) and `said` (one sentence per signal)."""
+    """Return `sealed` (what the snapshot carries, or None), `said` (by signal) and `asked`."""
     return read_json(night.work(ABSTENTION))
 
 
-def fetch_query_vectors(night: Night, manifest: Manifest, texts: Sequence[str]) -> int:
-    """Ask a provider for the vectors of queries at once; return how many it was asked for."""
-    # Recall answers without a vector where one request fails, in an evaluation a drop that is none:
-    # here the provider is asked patiently, or the night fails with a sentence. Nothing is asked for
-    # vectors that were made here, or by another model than tonight's.
+def embed_queries(
+    night: Night, manifest: Manifest, texts: Sequence[str]
+) -> NDArray[np.float32] | None:
+    """Encode queries at once and keep the vectors, (n, d), for the recalls of this process.
+
+    None where a snapshot has no vectors, or those of another model than tonight's.
+    """
+    # Also for a provider: recall answers without a vector where one request fails, in an evaluation
+    # a drop that is none. Here it is asked patiently, or the night fails with a sentence.
     encoder = night.encoder
-    if not encoder.is_hosted or manifest.encoder is None:
-        return 0
+    if manifest.encoder is None or not texts:
+        return None
     if EncoderFingerprint.from_json(manifest.encoder) != encoder.fingerprint:
-        return 0
-    found = encoder.embed_queries(texts)
-    for text, vector in zip(texts, found.vectors, strict=True):
-        remember_query(night.paths, manifest, text, vector.copy())
-    return found.computed
+        return None
+    found = encoder.embed_queries(chosen_backend(night), texts)
+    remember_queries(night.paths, manifest, texts, found.vectors)
+    return found.vectors
+
+
+def query_keys(night: Night) -> NDArray[np.uint8]:
+    """Return the keys of the queries that the last evaluation and calibration asked."""
+    texts = [*read_everyday(), *read_questions(night).texts()]
+    asked = [bytes.fromhex(key) for key in read_calibration(night)["asked"]]
+    return as_rows([*map(text_key, texts), *asked])

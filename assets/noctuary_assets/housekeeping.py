@@ -22,7 +22,6 @@ from noctuary.core.store import StorePaths
 from noctuary.core.tombstones import read_tombstones
 from noctuary.embed.documents import keyed_memories, text_key, vector_kind
 from noctuary.embed.sentence import FINGERPRINT_KIND
-from noctuary.evaluate.abstain import everyday_keys, everyday_kind
 from noctuary.graph.extract import EXTRACTION_KIND
 from noctuary.graph.extract import iter_keyed as keyed_extractions
 from noctuary.graph.llm import TRIPLES_KIND, live_triples
@@ -43,9 +42,19 @@ from noctuary.work.content import (
 from noctuary.work.shards import RecordBatch
 from noctuary.work.stage import hash_settled
 from noctuary_assets.compact import summary_recipe
+from noctuary_assets.evaluate import query_keys
 from noctuary_assets.graph import names_kind
 from noctuary_assets.index import chosen_backend
-from noctuary_assets.night import CONTENT, GRAPH, MEMORIES, SHARDS, SUMMARIES, Night
+from noctuary_assets.night import (
+    ABSTENTION,
+    CONTENT,
+    EVALUATION_QUERIES,
+    GRAPH,
+    MEMORIES,
+    SHARDS,
+    SUMMARIES,
+    Night,
+)
 
 # After publishing: forget results for texts that are gone, and of kinds that nobody asks for.
 
@@ -77,7 +86,8 @@ def prune_content(night: Night) -> None:
 
 def _state(night: Night, places: Mapping[str, Path]) -> str:
     """Return the digest of everything that decides what is forgotten."""
-    decisive = [night.work(name) for name in (MEMORIES, SUMMARIES)]
+    names = (MEMORIES, SUMMARIES, EVALUATION_QUERIES, ABSTENTION)
+    decisive = [night.work(name) for name in names]
     decisive += [night.paths.archive, *(place / MANIFEST_FILE for place in places.values())]
     return hash_json([hash_settled(path) if path.exists() else None for path in decisive])
 
@@ -86,13 +96,18 @@ def _live_keys(night: Night) -> dict[str, Callable[[], Keys] | None]:
     """Return how to read the keys still needed, by kind; None for what its own stage prunes."""
     memories = night.work(MEMORIES)
     fingerprint, compaction = night.encoder.fingerprint, night.settings.compaction
-    vectors = vector_kind(fingerprint, chosen_backend(night).tag)
+    backend = chosen_backend(night)
+
+    def texts() -> Keys:
+        own = _keys_of(keyed_memories(memories))
+        return np.concatenate([own, _other_texts(night), query_keys(night)])
+
     recipe = summary_recipe(night, open_summarizer(compaction))
     return {
         TOKENS_KIND: lambda: _keys_of(keyed_tokens(memories)),
         EXTRACTION_KIND: lambda: _keys_of(keyed_extractions(memories)),
-        vectors: lambda: np.concatenate([_keys_of(keyed_memories(memories)), _other_texts(night)]),
-        everyday_kind(fingerprint.digest): everyday_keys,
+        vector_kind(fingerprint, backend.tag): texts,
+        night.encoder.query_kind(backend): texts,
         TRIPLES_KIND: lambda: live_triples(night.settings.graph, RecordFile(memories)),
         summary_kind(recipe): None,
         names_kind(night): None,

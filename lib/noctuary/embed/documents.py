@@ -389,6 +389,12 @@ class NightEncoder:
         """Open the document vectors that an implementation made."""
         return self._content(vector_kind(self.fingerprint, backend.tag))
 
+    def query_kind(self, backend: Backend) -> str:
+        """Return the kind of query vectors: the documents' where both are encoded alike."""
+        model = self.fingerprint
+        alike = not backend.is_hosted and model.query_prefix == model.document_prefix
+        return vector_kind(model, backend.tag if alike else f"{backend.tag}:query")
+
     def embed(
         self, backend: Backend, texts: Sequence[str], progress: Progress | None = None
     ) -> Embedded:
@@ -397,14 +403,14 @@ class NightEncoder:
         told, kept = progress or self._progress, backend.batches_per_write
         return embed_texts(texts, store, self.fingerprint, encode, told, kept)
 
-    def embed_queries(self, texts: Sequence[str]) -> Embedded:
-        """Ask the provider for the vectors of queries that are not known yet."""
-        store = self._content(vector_kind(self.fingerprint, f"{self.settings.provider}:query"))
+    def embed_queries(self, backend: Backend, texts: Sequence[str]) -> Embedded:
+        """Encode queries that are not known yet, many at once."""
+        store, kept = self._content(self.query_kind(backend)), backend.batches_per_write
 
         def encode(new: Sequence[str]) -> Iterator[PlacedVectors]:
-            return self.hosted.iter_document_batches(new, "query")
+            return self.open_backend(backend, texts).iter_document_batches(new, "query")
 
-        return embed_texts(texts, store, self.fingerprint, encode, self._progress, 1)
+        return embed_texts(texts, store, self.fingerprint, encode, self._progress, kept)
 
     def open_backend(self, backend: Backend, texts: Sequence[str]) -> Opened:
         """Return the implementation that made the store's vectors; EncoderError if it is gone."""

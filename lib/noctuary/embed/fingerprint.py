@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, Literal, NamedTuple, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from noctuary.core.files import hash_json
 
 DIGEST_CHARS = 16  # hex digits: 64 bits tell the models of one store apart and stay readable
 HOSTED_POOLING = "hosted"  # a provider makes the vectors and does not say how it pools
+Purpose = Literal["document", "query"]  # what a text is encoded as
 UNIT_TOLERANCE = 1e-4  # of a returned row's length; float32 rounding is 1000 times smaller
 
 
@@ -37,6 +38,10 @@ class EncoderFingerprint(NamedTuple):
     def is_hosted(self) -> bool:
         """Whether a provider makes the vectors, over the network."""
         return self.pooling == HOSTED_POOLING
+
+    def prefix_of(self, purpose: Purpose) -> str:
+        """Return what the model wants in front of a text."""
+        return self.query_prefix if purpose == "query" else self.document_prefix
 
     def to_json(self) -> dict[str, str | int | bool]:
         """Return the fields as a JSON object."""

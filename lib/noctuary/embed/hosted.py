@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +24,15 @@ from noctuary.core.errors import ConfigError, EncoderError
 from noctuary.core.files import hash_text, write_text
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.settings import EncoderSettings, join_path, require_web_address
-from noctuary.embed.fingerprint import HOSTED_POOLING, EncoderFingerprint, require_unit_rows
+from noctuary.embed.fingerprint import (
+    HOSTED_POOLING,
+    EncoderFingerprint,
+    Purpose,
+    require_unit_rows,
+)
 from noctuary.work.http import REFUSED, JsonClient, RequestError, read_api_key
 
 Floats = NDArray[np.float32]
-Purpose = Literal["document", "query"]
 
 # The table of providers. Read on 2026-11-22 at docs.voyageai.com/reference/embeddings-api and
 # /docs/pricing, mongodb.com/docs/voyageai/models, docs.cohere.com/reference/embed (v2) and

@@ -31,7 +31,12 @@ from noctuary.core.files import hash_file, hash_json, make_directory, remove_tre
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.store import find_home
 from noctuary.core.types import SILENT, Progress, usable_cores
-from noctuary.embed.fingerprint import DIGEST_CHARS, EncoderFingerprint, require_unit_rows
+from noctuary.embed.fingerprint import (
+    DIGEST_CHARS,
+    EncoderFingerprint,
+    Purpose,
+    require_unit_rows,
+)
 from noctuary.embed.wordpiece import WordPiece
 
 # What bulk encoders share. How much of a long text has to be tokenized: only a head that certainly
@@ -337,8 +342,11 @@ class OnnxEncoder:
         """Return the share of a text's tokens that the vocabulary has, in [0, 1]; 1 of none."""
         return self._tokenizer.known_share(without_surrogates(text))
 
-    def iter_document_batches(self, texts: Sequence[str]) -> Iterator[PlacedVectors]:
+    def iter_document_batches(
+        self, texts: Sequence[str], purpose: Purpose = "document"
+    ) -> Iterator[PlacedVectors]:
         """Yield vectors batch by batch, longest texts first; each is computed on its own."""
+        prefix = self.fingerprint.prefix_of(purpose)
         # By characters: long texts last would leave one thread working alone at the end.
         order = sorted(range(len(texts)), key=lambda position: -len(texts[position]))
         pool = ThreadPoolExecutor(self.threads, thread_name_prefix="noctuary-onnx")
@@ -348,7 +356,6 @@ class OnnxEncoder:
             for start in range(0, len(order), BATCH_SIZE):
                 until = start + BATCH_SIZE + _AHEAD_PER_THREAD * self.threads
                 for position in order[submitted:until]:
-                    prefix = self.fingerprint.document_prefix
                     waiting.append(pool.submit(self._vector, prefix, texts[position]))
                 submitted = until
                 positions = order[start : start + BATCH_SIZE]

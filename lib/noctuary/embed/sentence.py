@@ -32,6 +32,7 @@ from noctuary.embed.checkpoint import (
 from noctuary.embed.fingerprint import (
     EncoderFingerprint,
     EncoderUnsupportedError,
+    Purpose,
     require_unit_rows,
 )
 from noctuary.embed.multilingual import MULTILINGUAL_MODEL, locate_multilingual
@@ -172,9 +173,11 @@ class SentenceEncoder:
         length = min(self.token_counts([head], prefix)[0], self.fingerprint.max_tokens)
         return self._encode_batch([head], [0], length, prefix)[0]
 
-    def iter_document_batches(self, texts: Sequence[str]) -> Iterator[PlacedVectors]:
+    def iter_document_batches(
+        self, texts: Sequence[str], purpose: Purpose = "document"
+    ) -> Iterator[PlacedVectors]:
         """Yield batch by batch, longest texts first, so that the caller can keep each of them."""
-        prefix, limit = self.fingerprint.document_prefix, self.fingerprint.max_tokens
+        prefix, limit = self.fingerprint.prefix_of(purpose), self.fingerprint.max_tokens
         heads = [self._head(text) for text in texts]
         lengths = [min(count, limit) for count in self.token_counts(heads, prefix)]
         for positions in plan_batches(lengths):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.errors import FAULTS_SHOWN
-from noctuary.embed.documents import put_vectors, read_vectors, text_key
+from noctuary.embed.documents import text_key
 from noctuary.evaluate.decide import PLAN, SERVED, WORDS_ARM, Runs, scope_of, words_only
 from noctuary.evaluate.labels import Query
 from noctuary.evaluate.metrics import (
@@ -61,7 +61,6 @@ from noctuary.recall.result import (
     Calibration,
     Measure,
 )
-from noctuary.work.content import ContentStore
 
 # Whether the score of the best result shows that there is an answer, for one arm.
 
@@ -397,38 +396,8 @@ def _known(vector: Vectors, _: Any) -> Vectors:
     return vector
 
 
-# The prompts' vectors, encoded once per encoder.
-
-Fetch = Callable[[Sequence[str]], object]
-"""Asks a provider for the vectors of many queries, so that the recalls that follow find them."""
-
-
-def everyday_kind(encoder_digest: str) -> str:
-    """Return the kind of the vectors of everyday prompts, as recall encodes them."""
-    return f"everyday:{encoder_digest}"
-
-
-def everyday_keys() -> list[bytes]:
-    """Return the keys of everyday prompts, in their order."""
-    return [text_key(prompt) for prompt in read_everyday()]
-
-
-def everyday_vectors(
-    recaller: Recaller, open_store: Callable[[str], ContentStore], fetch: Fetch
-) -> Vectors | None:
-    """Return the vectors of everyday prompts, shape (prompts, d); None without an encoder."""
-    own, digest = recaller.reader.vectors, recaller.reader.manifest.encoder_digest
-    if own is None or digest is None:
-        return None
-    prompts, keys, store = read_everyday(), everyday_keys(), open_store(everyday_kind(digest))
-    vectors = read_vectors(store, keys, own.shape[1])
-    lacking = np.flatnonzero(~np.isfinite(vectors).all(axis=1)).tolist()
-    fetch([prompts[at] for at in lacking])
-    inputs = recaller.inputs_now()
-    for at in lacking:
-        vectors[at] = inputs.query_vector(prompts[at])
-    put_vectors(store, {keys[at]: vectors[at] for at in lacking})
-    return vectors
+Embed = Callable[[Sequence[str]], Vectors | None]
+"""Encodes many queries at once, so that the recalls that follow find the vectors, (n, d)."""
 
 
 # The thresholds that a snapshot carries.
@@ -448,31 +417,38 @@ def calibrate_signals(
     questions: Questions,
     labelled: Mapping[str, Run],
     arm: str,
-    open_store: Callable[[str], ContentStore],
-    fetch: Fetch,
+    embed: Embed,
 ) -> dict[str, Any]:
-    """Choose a pack's thresholds: `sealed` by signal, `said`; `arm` ranks as the profile does."""
+    """Choose a pack's thresholds: `sealed` by signal, and `said`; `arm` ranks as the profile does.
+
+    `asked` are the keys of the texts of its own questions.
+    """
     if not recaller.reader.count:
-        return {"sealed": None, "said": ["nothing abstains: the store is empty"]}
+        return {"sealed": None, "said": ["nothing abstains: the store is empty"], "asked": []}
     profiles = {WORDS_AND_VECTORS: profile, WORDS: words_only(profile)}
     asker = find_asker(recaller.reader)
-    vectors = everyday_vectors(recaller, open_store, fetch)
-    asked = ask_prompts(recaller, profiles, asker, vectors, PLAN.depth)
+    prompted = ask_prompts(recaller, profiles, asker, embed(read_everyday()), PLAN.depth)
     # Of both signals: a query that another one answers must show it.
-    recaller.calibration = Calibration.observing({s: p.measure for s, p in asked.items()})
+    recaller.calibration = Calibration.observing({s: p.measure for s, p in prompted.items()})
     signals: dict[str, dict[str, Any]] = {}
-    said: list[str] = []
-    for signal, prompted in asked.items():
+    said, own = list[str](), list[tuple[str, str]]()
+    for signal, found in prompted.items():
         as_ranked = WORDS_ARM if signal == WORDS and WORDS_ARM in labelled else arm
         run = labelled.get(as_ranked)
-        by_labels = _by_labels(recaller, profiles[signal], questions, run, prompted)
+        by_labels = _by_labels(recaller, profiles[signal], questions, run, found)
         by_own: Calibrated | str | None = None
         if isinstance(by_labels, str) and signal == WORDS_AND_VECTORS:
-            by_own = _by_own(recaller, profile, asker, prompted, fetch)
-        signals[signal], sentence = _seal(prompted, by_labels, by_own)
+            own = list(make_questions(recaller.reader, scope_mask(recaller.reader, asker)))
+            embed([text for text, _ in own])
+            by_own = _by_own(recaller, profile, asker, found, own)
+        signals[signal], sentence = _seal(found, by_labels, by_own)
         said.append(sentence)
     rule = {"max_recall_loss": MAX_RECALL_LOSS, "let_through": LET_THROUGH}
-    return {"sealed": {"rule": rule, "signals": signals} if signals else None, "said": said}
+    return {
+        "sealed": {"rule": rule, "signals": signals} if signals else None,
+        "said": said,
+        "asked": [text_key(text).hex() for text, _ in own],
+    }
 
 
 def _seal(
@@ -527,11 +503,9 @@ def _by_own(
     profile: RetrievalProfile,
     asker: str | None,
     prompted: Prompted,
-    fetch: Fetch,
+    own: Sequence[tuple[str, str]],
 ) -> Calibrated | str:
-    reader, scope = recaller.reader, Scope(user=asker)
-    own = list(make_questions(reader, scope_mask(reader, asker)))
-    fetch([text for text, _ in own])
+    scope = Scope(user=asker)
     scores, recalls = list[float](), list[float]()
     for text, memory_id in own:
         found = recaller.recall(text, _OWN_K, profile=profile, scope=scope)

@@ -323,17 +323,19 @@ class ProfileRetriever:
     name: str
     recaller: Recaller
     profile: RetrievalProfile
+    shared: dict[Any, Any] | None = None  # with others that are asked the same query
 
     def retrieve_hits(self, query: Query, k: int) -> list[tuple[str, float]]:
         """Return ids with their final scores, best first."""
-        return self.recaller.rank(query.text, k, profile=self.profile, scope=scope_of(query))
+        scope, shared = scope_of(query), self.shared
+        return self.recaller.rank(query.text, k, profile=self.profile, scope=scope, shared=shared)
 
     def retrieve(self, query: str, k: int) -> list[str]:
         """Return ids, best first."""
         return [name for name, _ in self.recaller.rank(query, k, profile=self.profile)]
 
 
-KEPT_PER_WRITE = 64  # answers that a stop costs at most; a write each would cost more than most
+KEPT_PER_WRITE = 512  # answers that a stop costs at most; a write each would cost more than most
 
 
 class KeptAnswers:
@@ -345,40 +347,57 @@ class KeptAnswers:
 
     def ask(
         self,
-        retriever: ProfileRetriever,
+        arms: Sequence[ProfileRetriever],
         queries: Sequence[Query],
         plan: RunPlan,
         progress: Progress,
-    ) -> Run:
-        """Run the queries that have no saved answer for this snapshot, profile and archive."""
-        recaller = retriever.recaller
-        archived = recaller.inputs_now().archive()
-        archive = None if archived is None else archived.key
-        snapshot = recaller.reader.manifest.digest
-        asker = hash_json([snapshot, retriever.profile.to_json(), archive, plan.depth])
-        told = ([asker, q.text, str(q.as_of), q.extras.get(USER_KEY)] for q in queries)
-        keys = [bytes.fromhex(hash_json(asked)) for asked in told]
-        known = self._store.get(keys)
+    ) -> dict[str, Run]:
+        """Return every arm's run; queries with a saved answer of the arm are not asked again."""
+        keys = {arm.name: self._keys(arm, queries, plan) for arm in arms}
+        known = self._store.get([key for of_arm in keys.values() for key in of_arm])
         self.reused += len(known)
-        missing = [(key, q) for key, q in zip(keys, queries, strict=True) if key not in known]
-        for start in range(0, len(missing), KEPT_PER_WRITE):
-            chunk = missing[start : start + KEPT_PER_WRITE]
-            run = run_retriever(retriever, [query for _, query in chunk], plan)
-            found = zip(chunk, run.top_scores, run.rankings, strict=True)
-            fresh = {key: json.dumps([best, *ids]).encode() for (key, _), best, ids in found}
-            self._store.put(list(fresh), list(fresh.values()))
-            known |= fresh
-            done = len(queries) - len(missing) + start + len(chunk)
-            progress.update("evaluate", done, len(queries))
-        answers = [json.loads(known[key]) for key in keys]
-        return Run(
-            name=retriever.name,
-            k=plan.depth,
-            depth=plan.depth,
-            query_ids=tuple(query.query_id for query in queries),
-            rankings=tuple(tuple(ids) for _, *ids in answers),
-            top_scores=tuple(best for best, *_ in answers),
-        )
+        fresh: dict[bytes, bytes] = {}
+        for place, query in enumerate(queries):
+            shared: dict[Any, Any] = {}  # the same legs, links and words for all
+            for arm in arms:
+                key = keys[arm.name][place]
+                if key not in known and key not in fresh:
+                    run = run_retriever(replace(arm, shared=shared), [query], plan)
+                    answer = [run.top_scores[0], *run.rankings[0]]
+                    fresh[key] = json.dumps(answer).encode()
+            if len(fresh) >= KEPT_PER_WRITE or (fresh and place + 1 == len(queries)):
+                self._store.put(list(fresh), list(fresh.values()))
+                known |= fresh
+                fresh = {}
+            progress.update("evaluate", place + 1, len(queries))
+        return {
+            arm.name: _run_of(
+                arm, queries, [json.loads(known[key]) for key in keys[arm.name]], plan
+            )
+            for arm in arms
+        }
+
+    def _keys(self, arm: ProfileRetriever, queries: Sequence[Query], plan: RunPlan) -> list[bytes]:
+        """Return the keys of an arm's answers: by snapshot, profile, archive, depth and query."""
+        archived = arm.recaller.inputs_now().archive()
+        archive = None if archived is None else archived.key
+        snapshot = arm.recaller.reader.manifest.digest
+        asker = hash_json([snapshot, arm.profile.to_json(), archive, plan.depth])
+        told = ([asker, q.text, str(q.as_of), q.extras.get(USER_KEY)] for q in queries)
+        return [bytes.fromhex(hash_json(asked)) for asked in told]
+
+
+def _run_of(
+    arm: ProfileRetriever, queries: Sequence[Query], answers: Sequence[Any], plan: RunPlan
+) -> Run:
+    return Run(
+        name=arm.name,
+        k=plan.depth,
+        depth=plan.depth,
+        query_ids=tuple(query.query_id for query in queries),
+        rankings=tuple(tuple(ids) for _, *ids in answers),
+        top_scores=tuple(best for best, *_ in answers),
+    )
 
 
 def ask_arms(
@@ -388,15 +407,23 @@ def ask_arms(
     kept: KeptAnswers,
     progress: Progress = SILENT,
 ) -> dict[str, dict[str, Run]]:
-    """Ask every arm all ranked queries, and the served one those that nothing answers."""
-    arms = [ProfileRetriever(name, recaller, arm) for name, arm in list_arms(served).items()]
+    """Ask every arm all ranked queries, and the served one those that nothing answers.
+
+    With too few labelled queries for a decision only the served arm is asked, and words alone, by
+    which words-only answers are judged.
+    """
+    decides = len(questions.groups.get(LABELLED, ())) >= 2 * MIN_HALF
+    arms = [
+        ProfileRetriever(name, recaller, arm)
+        for name, arm in list_arms(served).items()
+        if decides or name in (SERVED, WORDS_ARM)
+    ]
     runs = {
-        group: {arm.name: kept.ask(arm, queries, PLAN, progress) for arm in arms}
+        group: kept.ask(arms, queries, PLAN, progress)
         for group, queries in questions.groups.items()
     }
     if questions.unanswerable:
-        found = kept.ask(arms[0], questions.unanswerable, PLAN, SILENT)
-        runs[UNANSWERABLE] = {SERVED: found}
+        runs[UNANSWERABLE] = kept.ask(arms[:1], questions.unanswerable, PLAN, SILENT)
     return runs
 
 

@@ -174,6 +174,8 @@ def read_answer(answer: object, k: int, name: str, *, scored: bool) -> Hits:
 
 
 def _is_listed(value: object) -> bool:
+    if type(value) in (tuple, list):  # as it commonly is: the others cost a walk over classes
+        return True
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray))
 
 

@@ -271,13 +271,23 @@ class Recaller:
         return self.ask(asked, inputs, deadline_ms)
 
     def rank(
-        self, query: str, k: int, *, profile: RetrievalProfile, scope: Scope | None = None
+        self,
+        query: str,
+        k: int,
+        *,
+        profile: RetrievalProfile,
+        scope: Scope | None = None,
+        shared: dict[Any, Any] | None = None,
     ) -> list[tuple[str, float]]:
-        """Return ids and final scores of what `recall` returns; reads no text, judges nothing."""
+        """Return ids and final scores of what `recall` returns; reads no text, judges nothing.
+
+        `shared` keeps legs for other profiles that ask the same, in the same scope and view.
+        """
         scope = scope or Scope()
         check_arguments(query, k, "relevance", scope, None)
         asked = Query(query, k, profile, scope=scope)
-        search = Search(self.reader, self._graph, asked, self.inputs_now(scope.user), ranker=rank)
+        inputs = self.inputs_now(scope.user)
+        search = Search(self.reader, self._graph, asked, inputs, ranker=rank, shared=shared)
         self._answer(search)
         best = search.candidates.first(k).score_of()
         named = search.reader.public_ids(best)

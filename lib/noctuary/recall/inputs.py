@@ -304,6 +304,8 @@ _OPEN_ENCODERS = 2  # one, and its successor while a new model is being rolled o
 _CACHED_QUERIES = 2048  # prompts repeat across scopes and evaluation arms; 1.5 KB each
 _ONNX_SUFFIX = ".onnx"  # as noctuary.embed.onnx.onnx_directory names it; not worth its import
 _WAIT_SHARE = 0.7  # of the time left, as for a provider: the rest is for ranking and the way back
+_MOST_REMEMBERED = 32_768  # of a night's questions, 50 MB
+_remembered: dict[tuple[Path, str], Vector] = {}
 _lock = threading.Lock()
 
 
@@ -323,6 +325,8 @@ def encode_query(
     part of `within_ms`. EncoderError if there is no vector in time, or no such model.
     """
     directory, expected = _place(paths, manifest)
+    if (known := _remembered.get((directory, query))) is not None:
+        return known
     if expected.is_hosted:
         return _hosted(directory, expected).encode_query(query, within_ms)
     if _has_lean(directory):
@@ -365,13 +369,22 @@ def text_encoder(
     return _onnx(directory, expected, within_ms)
 
 
-def remember_query(paths: StorePaths, manifest: Manifest, query: str, vector: Vector) -> None:
-    """Keep the vector of a query that a provider was asked for elsewhere, in a batch."""
-    _hosted(*_place(paths, manifest)).remember(query, vector)
+def remember_queries(
+    paths: StorePaths, manifest: Manifest, queries: Sequence[str], vectors: Vector
+) -> None:
+    """Keep the vectors, shape (n, d), of queries that were encoded elsewhere, many at once."""
+    directory, _ = _place(paths, manifest)
+    vectors.flags.writeable = False
+    with _lock:
+        if len(_remembered) + len(queries) > _MOST_REMEMBERED:
+            _remembered.clear()
+        for query, vector in zip(queries, vectors, strict=True):
+            _remembered[directory, query] = vector
 
 
 def forget_queries() -> None:
     """Drop every cached query vector, so that a benchmark times prompts as if never asked."""
+    _remembered.clear()
     _encode.cache_clear()
     _encode_onnx.cache_clear()
     _opened_hosted.cache_clear()

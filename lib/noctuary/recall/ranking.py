@@ -99,7 +99,10 @@ def _ask_legs(search: Search, text: str, depth: int) -> tuple[Leg, Leg]:
     if profile.lexical_weight > 0:
         with search.run.step("lexical"):
             coverage = profile.lexical_coverage
-            lexical = rank_lexical(search.reader, text, searched, depth, coverage)
+            lexical = search.once(
+                ("lexical", text, depth, coverage),
+                lambda: rank_lexical(search.reader, text, searched, depth, coverage),
+            )
     if profile.dense_weight > 0 and search.encode is not None:
         dense = _ask_dense(search, search.encode, text, depth)
     return lexical, dense
@@ -140,7 +143,10 @@ def _ask_dense(search: Search, encode: QueryVector, text: str, depth: int) -> Le
                 reader.live.encode(reader.live_word_scores(text))
         with run.step("dense"):
             searched = rows.turns if by_turns else rows.searched
-            leg = rank_dense(reader, vector, searched, depth)
+            leg = search.once(
+                ("dense", text, depth, by_turns),
+                lambda: rank_dense(reader, vector, searched, depth),
+            )
         return leg._replace(readable=max(search.known_share(text), LEAST_TRUST))
     except (EncoderError, OSError, ValueError) as error:
         run.warn("dense_unavailable", f"answered without the dense leg: {error}")
@@ -180,7 +186,7 @@ def _with_graph(search: Search, text: str, ranking: BaseRanking, rows: Rows) -> 
     with run.step("graph"):
         weights = (profile.graph_weight, profile.session_weight)
         leg = GraphLeg(search.graph, rows.memories, *weights, as_of_us)
-        links = leg.link(text)
+        links = search.once(("links", text), lambda: leg.link(text))
         found = leg.rank(text, links, ranking.positions[:size], ranking.fused[:size], fuse_at)
     ranking = ranking._replace(links=None if rows.hide_any else links)
     if found is None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from noctuary.core.types import NOTHING, UNDATED_US, fire, has_hooks, to_micros
 from noctuary.graph.walk import Link
-from noctuary.recall.inputs import GuardResult, Inputs, look_down
+from noctuary.recall.inputs import GuardResult, Inputs, T, look_down
 from noctuary.recall.legs import GraphRanking, Leg, SnapshotGraph
 from noctuary.recall.query import Mask, Positions, Query, Scores, aware
 from noctuary.recall.reader import SnapshotReader, SummaryView
@@ -371,6 +371,7 @@ class Search:
         ranker: Callable[[Search, str, int], BaseRanking],
         encode: QueryVector | None = None,
         run: RecallRun | None = None,
+        shared: dict[Any, Any] | None = None,
     ) -> None:
         self.reader = reader  # with the live rows that this recall may see
         self.graph, self.query, self.inputs = graph, query, inputs
@@ -386,6 +387,8 @@ class Search:
         self.vectors: dict[str, NDArray[np.float32]] = {}  # of the texts that were asked
         self.total_in = 0
         self._ids: dict[int, str] = {}
+        # What other profiles that ask the same of the same rows need as well.
+        self._shared: dict[Any, Any] = {} if shared is None else shared
 
     @cached_property
     def now_us(self) -> int:
@@ -397,6 +400,12 @@ class Search:
     def wants_events(self) -> bool:
         """Say whether anybody will look at score events."""
         return self.profile.explain or self.profile.replay_log or has_hooks("post_score_event")
+
+    def once(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
+        """Return what `make` returns, made once per key for all that share this search's results."""
+        if key not in self._shared:
+            self._shared[key] = make()
+        return self._shared[key]
 
     def search(self, text: str, depth: int) -> tuple[Positions, Scores]:
         """Ask the base ranking another question in the same scope."""
