@@ -80,6 +80,11 @@ def gather_report(night: Night, moment: str, verdict: Verdict | None) -> NightRe
             "encoder": str(manifest.encoder["model"]) if manifest.encoder else "none",
             **{name: f"{count:,}" for name, count in manifest.counts.items()},
         },
+        costs=[
+            (r.name, r.cost["wall_ms"] / 1000, r.cost["cpu_ms"] / 1000)
+            for r in night.results
+            if not r.reused and "cpu_ms" in r.cost
+        ],
         query_counts=count_queries(questions),
         groups=gather_groups(questions, runs, measured, read_comparisons(night)),
         decision=read_json(night.work(DECISION)),

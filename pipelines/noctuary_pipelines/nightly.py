@@ -27,6 +27,7 @@ from noctuary.work.ledger import LEDGER, record_dagster
 from noctuary.work.lock import hold_lock
 from noctuary.work.stage import StageResult
 from noctuary_pipelines.notify import NIGHT_FAILED, notify
+from noctuary_pipelines.quiet import look
 from noctuary_pipelines.site import Site, export_environment, prepare_instance, resolve_site
 
 if TYPE_CHECKING:
@@ -75,12 +76,20 @@ def run(source: str | None, store: str | None, *, as_json: bool, verbose: bool) 
         _echo(f"home    {site.home}\nsource  {site.source}\nstore   {site.paths.root}\n")
         for line in healed:
             _echo(line)
-    outcome = _run_or_explain(site, echo=not as_json, verbose=verbose)
+    outcome = _look(site) or _run_or_explain(site, echo=not as_json, verbose=verbose)
     if outcome.exit_code in (EXIT_FAILED, EXIT_GATE_FAILED):
         outcome.said.extend(notify(site, NIGHT_FAILED, status=outcome.status))
     if is_new and outcome.exit_code in (EXIT_FAILED, EXIT_STOPPED) and not outcome.stages:
         _remove_begun(site.paths)
     _finish(replace(outcome, said=[*healed, *outcome.said]), site, started, as_json)
+
+
+def _look(site: Site) -> Outcome | None:
+    """Return the outcome of a night that has nothing to do; None where there may be something."""
+    with contextlib.suppress(StoreLockedError):  # the night itself says who holds it
+        if look(site):
+            return _success(site, serving_id(site.paths), [])
+    return None
 
 
 def _remove_begun(paths: StorePaths) -> None:

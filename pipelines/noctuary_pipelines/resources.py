@@ -19,7 +19,7 @@ from noctuary.core.errors import ConfigError, NoctuaryError, StoreLockedError
 from noctuary.core.files import private_umask
 from noctuary.core.settings import RunnerSettings, Settings
 from noctuary.core.sqlite import WAIT_S
-from noctuary.core.store import StorePaths, find_home
+from noctuary.core.store import find_home
 from noctuary.snapshot.forget import finish_left
 from noctuary.work.ledger import begin_night, describe_healing, end_night, vouches_for
 from noctuary.work.lock import hold_lock
@@ -27,6 +27,7 @@ from noctuary.work.stage import StageResult
 from noctuary_assets.housekeeping import sweep
 from noctuary_assets.night import Night
 from noctuary_pipelines.progress import choose_progress
+from noctuary_pipelines.quiet import keep_state, read_inputs, report_looks
 from noctuary_pipelines.schedules import NIGHTLY_JOB
 from noctuary_pipelines.site import Site, resolve_site
 from noctuary_pipelines.source_versions import note_source
@@ -69,10 +70,12 @@ def open_night(
     say: Callable[[str], None] | None = None,
 ) -> Generator[Night]:
     """Hold the store and say to Dagster what the run is about; without `report` its log is told."""
-    log = context.log
+    log, instance, run = context.log, context.instance, context.run
     with hold_store(site) as (healed, tables_hold):
-        if context.instance is not None and context.run is not None:
-            _introduce(context.instance, context.run, site)
+        inputs = read_inputs(site)
+        if instance is not None and run is not None:
+            _introduce(instance, run, site)
+        site.paths.quiet.unlink(missing_ok=True)
 
         def tell(line: str) -> None:
             if log is not None:
@@ -95,6 +98,8 @@ def open_night(
             yield night
         finally:
             night.close()
+    if instance is not None and run is not None and _is_through(instance, run):
+        keep_state(site, inputs, night.results)
 
 
 @contextmanager
@@ -128,7 +133,14 @@ def _introduce(instance: dg.DagsterInstance, run: dg.DagsterRun, site: Site) -> 
         close_dead_runs(instance, run.run_id)
         with suppress(SQLAlchemyError, sqlite3.Error, OSError):
             drop_old_runs(instance)  # what stays, the next night drops
+    report_looks(instance, site)
     note_source(instance, site)
+
+
+def _is_through(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+    """Say whether the run is a whole night of which no step failed."""
+    whole = run.job_name == NIGHTLY_JOB.name and not run.asset_selection
+    return whole and not instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE)
 
 
 def _last_night(site: Site) -> int | None:
@@ -138,8 +150,8 @@ def _last_night(site: Site) -> int | None:
 
 def describe(result: StageResult, *, counters: bool = True) -> str:
     """Return one line about a finished stage."""
-    seconds = result.cost.get("wall_ms", 0.0) / 1000
-    state = "unchanged" if result.reused else f"{seconds:7.1f} s"
+    wall_s, cpu_s = (result.cost.get(name, 0.0) / 1000 for name in ("wall_ms", "cpu_ms"))
+    state = "unchanged" if result.reused else f"{wall_s:7.1f} s {cpu_s:7.1f} s CPU"
     line = (
         f"{result.name:<22} {result.rows:>9,} {'row ' if result.rows == 1 else 'rows'}  {state:>9}"
     )
@@ -206,14 +218,15 @@ def drop_old_runs(instance: dg.DagsterInstance, keep: int = KEPT_RUNS) -> None:
         path.unlink(missing_ok=True)
 
 
-def close_left_runs(paths: StorePaths) -> None:
-    """Mark the dead runs of a store on which nobody works now."""
+def close_left_runs(site: Site) -> None:
+    """Mark the dead runs of a store on which nobody works now, and tell of nights that looked."""
     with (
         suppress(StoreLockedError),
-        hold_lock(paths.lock),
-        dg.DagsterInstance.from_config(str(paths.dagster_home)) as instance,
+        hold_lock(site.paths.lock),
+        dg.DagsterInstance.from_config(str(site.paths.dagster_home)) as instance,
     ):
         close_dead_runs(instance)
+        report_looks(instance, site)
 
 
 # The resource `workers`: a Ray for the assets that ask for it, where the settings say so.

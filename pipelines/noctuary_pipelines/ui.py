@@ -41,7 +41,7 @@ def serve_store(source: str | None, store: str | None, *, port: int, webserver_o
     from noctuary_pipelines.guard import serve, serve_with_daemon
     from noctuary_pipelines.resources import close_left_runs
 
-    close_left_runs(site.paths)
+    close_left_runs(site)
 
     # In this process: whoever ends the command ends the UI, and nothing holds the port.
     words = ["-w", str(WORKSPACE), "-h", _HOST, "-p", str(port)]

@@ -124,7 +124,17 @@ _MOST_MANIFEST_BYTES = 64 * 2**20  # a real one has some 200 for each file
 HOME_FILES = (OWN_FILE, "*.toml", "*.jsonl")
 """Of the home itself: memories, settings, labels beside the own store."""
 REBUILT = frozenset(
-    ["work", "lance", "dagster", "candidates", "reports", "nightly.lock", "ledger.json"]
+    [
+        "work",
+        "lance",
+        "dagster",
+        "candidates",
+        "reports",
+        "nightly.lock",
+        "ledger.json",
+        "hashes.json",
+        "quiet.json",
+    ]
 )
 """Of a store, what the next night makes again. Whatever else lies there may be all there is."""
 FOLDED = "work/usage/folded.json"  # counts recalls that the access log has forgotten

@@ -67,7 +67,8 @@ GRAPH_STATE = _made(3, "STORE/work/graph.duckdb")
 HOOK_COUNTS = _made(1, "hooks/counters.json", "hooks/sessions")
 REST = _made(
     0, "STORE/work", "STORE/lance", "STORE/encoders", "STORE/rotations", "STORE/verdicts",
-    "STORE/reports", "STORE/dagster", "STORE/ledger.json", "STORE/CURRENT", "STORE/LAST_NIGHT",
+    "STORE/reports", "STORE/dagster", "STORE/ledger.json", "STORE/hashes.json",
+    "STORE/quiet.json", "STORE/CURRENT", "STORE/LAST_NIGHT",
     "STORE/purge.pending", "STORE/*.lock", "hooks/*.lock", "init.lock", "init",
     "night.log", "mcp_token", "cache",
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import UnionType
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
@@ -75,10 +75,12 @@ def pack_digest(manifest: Manifest) -> str:
     return compute_digest(files, manifest.counts, manifest.id_kind, manifest.encoder_digest)
 
 
-def describe_files(directory: Path) -> dict[str, FileEntry]:
+def describe_files(
+    directory: Path, read: Callable[[Path], str] = hash_file
+) -> dict[str, FileEntry]:
     """Return size and checksum of every file of a snapshot directory, manifest excluded."""
     return {
-        path.name: FileEntry(path.stat().st_size, hash_file(path))
+        path.name: FileEntry(path.stat().st_size, read(path))
         for path in sorted(directory.iterdir())
         if path.is_file() and path.name != MANIFEST_FILE
     }
@@ -140,10 +142,12 @@ def quick_check(directory: Path, manifest: Manifest) -> None:
     _raise_if(faults, directory)
 
 
-def full_check(directory: Path, manifest: Manifest) -> None:
+def full_check(
+    directory: Path, manifest: Manifest, read: Callable[[Path], str] = hash_file
+) -> None:
     """Recompute every checksum and the digest; before publishing, a rollback, in `doctor`."""
     quick_check(directory, manifest)
-    found, m = describe_files(directory), manifest
+    found, m = describe_files(directory, read), manifest
     # One that was there a moment ago may be gone: a newer night removes old snapshots.
     faults = [f"{name} is missing" for name in m.files if name not in found]
     both = [name for name in m.files if name in found]

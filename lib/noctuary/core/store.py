@@ -136,6 +136,8 @@ class StorePaths(NamedTuple):
     current = _Below("CURRENT")  # the pointer to the serving snapshot
     last_night = _Below("LAST_NIGHT")  # touched by every night that went through
     purge_pending = _Below("purge.pending")  # while older snapshots hold a row turned sensitive
+    hashes = _Below("hashes.json")  # of files by inode, size and times: the next night reads less
+    quiet = _Below("quiet.json")  # the state after the last night, by which a night sees no change
     lock = _Below("nightly.lock")  # held by the running night
     reports = _Below("reports")  # one HTML page per evaluated night
     dagster_home = _Below("dagster")  # the Dagster instance of this store

@@ -427,7 +427,8 @@ def calibrate_signals(
         return {"sealed": None, "said": ["nothing abstains: the store is empty"], "asked": []}
     profiles = {WORDS_AND_VECTORS: profile, WORDS: words_only(profile)}
     asker = find_asker(recaller.reader)
-    prompted = ask_prompts(recaller, profiles, asker, embed(read_everyday()), PLAN.depth)
+    vectors = _everyday_vectors(recaller, embed)
+    prompted = ask_prompts(recaller, profiles, asker, vectors, PLAN.depth)
     # Of both signals: a query that another one answers must show it.
     recaller.calibration = Calibration.observing({s: p.measure for s, p in prompted.items()})
     signals: dict[str, dict[str, Any]] = {}
@@ -449,6 +450,16 @@ def calibrate_signals(
         "said": said,
         "asked": [text_key(text).hex() for text, _ in own],
     }
+
+
+def _everyday_vectors(recaller: Recaller, embed: Embed) -> Vectors | None:
+    """Return the vectors of everyday prompts, shape (prompts, d); None where a store has none."""
+    if recaller.reader.vectors is None or recaller.reader.manifest.encoder is None:
+        return None
+    if (found := embed(read_everyday())) is not None:
+        return found
+    inputs = recaller.inputs_now()
+    return np.array([inputs.query_vector(prompt) for prompt in read_everyday()])
 
 
 def _seal(

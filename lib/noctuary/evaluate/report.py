@@ -85,6 +85,7 @@ class NightReport:
     night: str  # its date as text; passed in, so that equal nights make equal pages
     note: Sequence[str] = ()  # the morning note, one sentence each
     facts: Mapping[str, str] = field(default_factory=dict[str, str])  # about the snapshot
+    costs: Sequence[tuple[str, float, float]] = ()  # stage that ran, seconds, CPU seconds
     query_counts: Sequence[tuple[str, str, int]] = ()  # group, stratum, number of queries
     groups: Sequence[QueryGroup] = ()  # in the order of the page; names differ
     decision: Mapping[str, Any] | None = None  # as the night wrote it
@@ -214,6 +215,13 @@ def queries_table(group: QueryGroup, metric: str, texts: Mapping[str, str] | Non
     caption = f"Largest changes in {metric}, {ours.name} against {baseline.name}"
     caption += f": {len(rows)} of {len(places)} queries"
     return Table(caption, columns if texts is None else (*columns, "text"), rows)
+
+
+def costs_table(costs: Sequence[tuple[str, float, float]]) -> Table:
+    """Tabulate what the stages cost that ran, and all of them together."""
+    total = ("all", sum(wall for _, wall, _ in costs), sum(cpu for *_, cpu in costs))
+    rows = [(name, f"{wall:.1f}", f"{cpu:.1f}") for name, wall, cpu in (*costs, total)]
+    return Table("Stages up to this report", ("stage", "seconds", "CPU seconds"), rows)
 
 
 def counts_table(counts: Sequence[tuple[str, str, int]]) -> Table:
@@ -516,7 +524,7 @@ def render_page(report: NightReport) -> str:
     environment.filters["count_text"] = as_count
     kind, sentence, details = word_verdict(report)
     makers = (
-        counts_table, drops_table, group_tables, decision_table, decision_sentence,
+        costs_table, counts_table, drops_table, group_tables, decision_table, decision_sentence,
         abstention_sentence, plot_group,
     )  # fmt: skip
     return environment.get_template("template.html.j2").render(

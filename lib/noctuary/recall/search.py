@@ -402,7 +402,7 @@ class Search:
         return self.profile.explain or self.profile.replay_log or has_hooks("post_score_event")
 
     def once(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
-        """Return what `make` returns, made once per key for all that share this search's results."""
+        """Return what `make` returns, made once per key by all that share their results."""
         if key not in self._shared:
             self._shared[key] = make()
         return self._shared[key]

@@ -47,6 +47,7 @@ from noctuary.core.store import (
     StorePaths,
     is_snapshot_id,
 )
+from noctuary.work.stage import hash_settled
 
 PASS = "PASS"
 FAIL = "FAIL"
@@ -138,7 +139,7 @@ def find_damage(paths: StorePaths) -> str | None:
     """Return a description of damage to the serving snapshot; None if intact or none serves."""
     try:
         directory = paths.snapshots / read_pointer(paths).snapshot_id
-        full_check(directory, read_manifest(directory))
+        full_check(directory, read_manifest(directory), hash_settled)
     except (SnapshotMissingError, SnapshotOutdatedError):
         return None
     except SnapshotCorruptError as error:

@@ -13,7 +13,7 @@ from typing import Any
 from noctuary.core.files import hash_json, remove_tree, write_text
 from noctuary.core.sqlite import WAIT_S, open_foreign
 from noctuary.core.store import StorePaths
-from noctuary.work.stage import hash_settled
+from noctuary.work.stage import hash_settled, load_hashes, save_hashes
 
 LEDGER = "ledger.json"
 
@@ -71,6 +71,7 @@ def describe_healing(faults: Sequence[Fault], stages: Sequence[str]) -> str:
 
 def begin_night(paths: StorePaths) -> tuple[list[Fault], list[str]]:
     """Remove damaged files and stamps; the caller holds the store's lock."""
+    load_hashes(paths.hashes)
     ledger, damaged_copies = _read(paths)
     faults = [*damaged_copies, *_find(paths, ledger)]
     gone = {fault.name for fault in faults}
@@ -83,6 +84,11 @@ def begin_night(paths: StorePaths) -> tuple[list[Fault], list[str]]:
     begun = _UNSURE if found and ledger.state in _MAY_HAVE_CHANGED else _OPEN
     _write(paths, _Ledger(begun, {n: e for n, e in ledger.files.items() if n not in gone}))
     return faults, stages
+
+
+def is_closed(paths: StorePaths) -> bool:
+    """Return whether the last night ended in an orderly way."""
+    return _read(paths)[0].state == _CLOSED
 
 
 def vouches_for(paths: StorePaths, directory: Path) -> bool:
@@ -101,10 +107,12 @@ def end_night(paths: StorePaths, *, finished: bool) -> None:
     else:
         directories = (paths.work, paths.lance, paths.encoders, paths.rotations, paths.dagster_home)
         _write(paths, _Ledger(_CLOSED, _entries(paths, _below(*directories))))
+        save_hashes(paths.hashes, paths.root)
 
 
 def heal_dagster(paths: StorePaths) -> list[Fault]:
     """Set aside damaged files of Dagster's own, which makes new ones; the caller holds the lock."""
+    load_hashes(paths.hashes)
     faults = _find_dagster(paths, _read(paths)[0])
     for fault in faults:
         path = paths.root / fault.name

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import resource
 import sys
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
@@ -22,20 +22,53 @@ from noctuary.core.types import SILENT, Progress
 SETTLED_NS = 2_000_000_000  # younger files may change without another time: some clocks tick 2 s
 
 
+FULL_LOOK_S = 7 * 86_400  # so often a night reads every file: a disk may lose bytes silently
+
+_SameFile = tuple[str, int, int, int, int, int]  # path, device, inode, size, mtime, ctime
+_hashes: dict[_SameFile, str] = {}
+
+
 def hash_settled(path: Path) -> str:
     """Return the SHA-256 of a file, as `hash_file`; cached while the file stays the same."""
-    # The same: inode, size and both times, none younger than SETTLED_NS or of the future. Later
-    # stages hash the outputs of earlier ones again: gigabytes, several times a night.
+    # The same: device, inode, size and both times, none younger than SETTLED_NS or of the future.
+    # Later stages hash the outputs of earlier ones again: gigabytes, several times a night.
     found = path.stat()
     age_ns = time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns)
     if age_ns < SETTLED_NS:
         return hash_file(path)
-    return _remembered(path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    key = _identify(path, found)
+    if key not in _hashes:
+        _hashes[key] = hash_file(path)
+    return _hashes[key]
 
 
-@lru_cache(maxsize=4096)
-def _remembered(path: Path, *_same_file: int) -> str:
-    return hash_file(path)
+def _identify(path: Path, found: os.stat_result) -> _SameFile:
+    times = (found.st_mtime_ns, found.st_ctime_ns)
+    return (str(path), found.st_dev, found.st_ino, found.st_size, *times)
+
+
+def load_hashes(file: Path) -> None:
+    """Take over what `save_hashes` kept, unless the last full look is FULL_LOOK_S ago."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        if not 0 <= time.time() - kept["since_s"] < FULL_LOOK_S:
+            file.unlink()  # the next ones begin with tonight's look
+            return
+        for path, device, inode, size, modified, changed, digest in kept["files"]:
+            _hashes[path, device, inode, size, modified, changed] = digest
+
+
+def save_hashes(file: Path, below: Path) -> None:
+    """Keep the hashes of files below a directory for the next night, with the last full look."""
+    since_s, files = time.time(), list[list[Any]]()
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        since_s = float(json.loads(file.read_text(encoding="utf-8"))["since_s"])
+    for key, digest in _hashes.items():
+        with suppress(OSError):
+            path = Path(key[0])
+            if path.is_relative_to(below) and key == _identify(path, path.stat()):
+                files.append([*key, digest])
+    write_text(file, json.dumps({"since_s": since_s, "files": files}) + "\n")
 
 
 @dataclass

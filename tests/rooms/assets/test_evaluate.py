@@ -18,22 +18,21 @@ from noctuary.core.manifest import read_manifest
 from noctuary.core.settings import EvaluationSettings, RecallSettings, Settings
 from noctuary.core.store import StorePaths
 from noctuary.core.types import SILENT
-from noctuary.embed.documents import put_vectors
 from noctuary.evaluate.abstain import (
     LENIENT,
     LET_THROUGH,
     MAX_RECALL_LOSS,
     MIN_ANSWERABLE,
     OWN_METRIC,
-    everyday_keys,
-    everyday_kind,
     find_asker,
     scope_mask,
 )
 from noctuary.evaluate.decide import (
     DROP_METRICS,
     KEPT_PER_WRITE,
+    MIN_HALF,
     SERVED,
+    WORDS_ARM,
     KeptAnswers,
     ProfileRetriever,
     challenge,
@@ -42,7 +41,7 @@ from noctuary.evaluate.decide import (
 )
 from noctuary.evaluate.labels import Query
 from noctuary.evaluate.metrics import HEADLINE_METRIC, Scores, compare
-from noctuary.evaluate.queries import read_everyday
+from noctuary.evaluate.queries import LABELLED, UNANSWERABLE, read_everyday
 from noctuary.evaluate.run import RunPlan, run_retriever
 from noctuary.recall.engine import Recaller
 from noctuary.recall.inputs import Inputs
@@ -58,6 +57,7 @@ from noctuary_assets.evaluate import (
     decide_fusion,
     evaluate_pack,
     read_calibration,
+    read_runs,
     served_profile,
 )
 from noctuary_assets.ingest import export_memories
@@ -222,21 +222,6 @@ def test_prompts_are_asked_for_whoever_has_most_memories(
     assert mask is None or mask.any()
 
 
-def test_the_prompts_are_encoded_once_per_encoder(tmp_path: Path) -> None:
-    made = Made(tmp_path, questions(0), dense=True)
-    calibrate_abstention(made.night)
-    text, encoder = made.table.read_bytes(), made.sealed().manifest.encoder_digest
-    assert encoder is not None
-    store = made.night.content(everyday_kind(encoder))
-    assert store.rows == len(read_everyday())
-    # What is remembered is used: a changed vector changes what is usual.
-    dimension = store.take(store.find(everyday_keys()[:1])).type.list_size
-    put_vectors(store, dict.fromkeys(everyday_keys(), np.zeros(dimension, np.float32)))
-    made.table.unlink()
-    calibrate_abstention(made.night)
-    assert made.table.read_bytes() != text
-
-
 def test_an_empty_hand_of_memories_still_says_what_is_usual(tmp_path: Path) -> None:
     made = Made(tmp_path, questions(0), dense=False, count=3)
     found = calibrate_abstention(made.night)
@@ -396,13 +381,13 @@ def test_what_a_stopped_evaluation_was_answered_is_not_asked_again(dense_store: 
     recaller = Recaller.open(dense_store.root)
     served = ProfileRetriever("served", recaller, RetrievalProfile())
     with pytest.raises(KeyboardInterrupt):
-        kept_in(dense_store).ask(served, QUERIES, PLAN, _StopsAt(STOPPED_AT))
+        kept_in(dense_store).ask([served], QUERIES, PLAN, _StopsAt(STOPPED_AT))
     again = kept_in(dense_store)
-    run = again.ask(served, QUERIES, PLAN, SILENT)
+    run = again.ask([served], QUERIES, PLAN, SILENT)["served"]
     assert again.reused == STOPPED_AT
     assert run == run_retriever(served, QUERIES, PLAN)
     whole = kept_in(dense_store)
-    assert whole.ask(served, QUERIES, PLAN, SILENT) == run
+    assert whole.ask([served], QUERIES, PLAN, SILENT) == {"served": run}
     assert whole.reused == len(QUERIES)
     for other, kind, plan in (
         (served.profile.replaced(lexical_weight=0.1), "x:1", PLAN),
@@ -410,15 +395,38 @@ def test_what_a_stopped_evaluation_was_answered_is_not_asked_again(dense_store: 
         (served.profile, "x:1", replace(PLAN, depth=4)),
     ):
         foreign = kept_in(dense_store, kind)
-        foreign.ask(ProfileRetriever("other", recaller, other), QUERIES[:9], plan, SILENT)
+        foreign.ask([ProfileRetriever("other", recaller, other)], QUERIES[:9], plan, SILENT)
         assert foreign.reused == 0
+
+
+def test_arms_that_share_legs_answer_as_each_alone(dense_store: Store) -> None:
+    recaller = Recaller.open(dense_store.root)
+    arms = [
+        ProfileRetriever(name, recaller, profile)
+        for name, profile in list_arms(RetrievalProfile()).items()
+    ]
+    together = kept_in(dense_store).ask(arms, QUERIES[:30], PLAN, SILENT)
+    alone = {arm.name: run_retriever(arm, QUERIES[:30], PLAN) for arm in arms}
+    assert together == alone
+    assert len({run.rankings for run in alone.values()}) > 5, "the arms differ"
+
+
+def test_too_few_labels_for_a_decision_ask_the_served_arm_and_words(tmp_path: Path) -> None:
+    made = Made(tmp_path, questions(), dense=True)
+    runs = read_runs(made.night)
+    assert {group: set(arms) for group, arms in runs.items()} == {
+        LABELLED: {SERVED, WORDS_ARM},
+        UNANSWERABLE: {SERVED},
+    }
+    said = f"{COUNT} queries can decide and {2 * MIN_HALF} are needed"
+    assert said in made.decision.facts["reason"]
 
 
 def test_another_snapshot_user_or_archive_is_asked_anew(dense_store: Store) -> None:
     def reused(queries: list[Query]) -> int:
         retriever = ProfileRetriever("served", Recaller.open(dense_store.root), RetrievalProfile())
         kept = kept_in(dense_store)
-        kept.ask(retriever, queries, PLAN, SILENT)
+        kept.ask([retriever], queries, PLAN, SILENT)
         return kept.reused
 
     reused(QUERIES[:9])
@@ -435,7 +443,7 @@ def test_another_snapshot_user_or_archive_is_asked_anew(dense_store: Store) -> N
 def test_no_file_holds_a_question(dense_store: Store) -> None:
     retriever = ProfileRetriever("served", Recaller.open(dense_store.root), RetrievalProfile())
     secret = replace(QUERIES[0], text="xylophone-4711 key")
-    kept_in(dense_store).ask(retriever, [secret], PLAN, SILENT)
+    kept_in(dense_store).ask([retriever], [secret], PLAN, SILENT)
     files = list((dense_store.paths.work / CONTENT).rglob("*.arrow"))
     assert files
     assert not [path for path in files if b"xylophone" in path.read_bytes()]

@@ -32,7 +32,7 @@ from noctuary.usage.access_log import append_retrievals
 from noctuary.usage.reader import UsageReader
 from noctuary.work.stage import StageOutput, StageResult
 from noctuary_assets import index
-from noctuary_assets.evaluate import fetch_query_vectors
+from noctuary_assets.evaluate import embed_queries
 from noctuary_assets.index import (
     FOLDED,
     MEMORY_VECTORS,
@@ -207,27 +207,31 @@ def manifest_of(store: Store, night: Night) -> Manifest:
 def test_the_evaluation_asks_for_all_queries_at_once_and_recall_finds_them(
     night: Night, server: FakeServer, plain_store: Store
 ) -> None:
+    embed_memories(night)
     export_query_encoder(night)
     manifest = manifest_of(plain_store, night)
     texts = [f"question {number}" for number in range(150)]
-    assert fetch_query_vectors(night, manifest, [*texts, texts[0]]) == 150
+    server.asked.clear()
+    found = embed_queries(night, manifest, [*texts, texts[0]])
+    assert found is not None
+    assert found.shape == (151, 256)
     assert len(server.asked) == 2
     assert {asked.body["input_type"] for asked in server.asked} == {"query"}
-    found = encode_query(night.paths, manifest, "question 149")
     wanted = vector_of("question 149", 256, "query")
-    np.testing.assert_allclose(found, wanted / np.linalg.norm(wanted), atol=1e-6)
-    assert fetch_query_vectors(again(night), manifest, texts) == 0, "they are remembered"
-    assert len(server.asked) == 2
+    np.testing.assert_allclose(found[149], wanted / np.linalg.norm(wanted), atol=1e-6)
+    np.testing.assert_array_equal(encode_query(night.paths, manifest, "question 149"), found[149])
+    embed_queries(again(night), manifest, texts)
+    assert len(server.asked) == 2, "they are remembered"
 
 
 def test_the_evaluation_of_another_model_s_snapshot_asks_nothing_in_advance(
     night: Night, server: FakeServer, plain_store: Store
 ) -> None:
     manifest = manifest_of(plain_store, night)
-    assert fetch_query_vectors(again(night, dimension=512), manifest, ["x"]) == 0
+    assert embed_queries(again(night, dimension=512), manifest, ["x"]) is None
     local = again(night, provider="local", model="all-MiniLM-L6-v2", dimension=0)
-    assert fetch_query_vectors(local, manifest, ["x"]) == 0
-    assert fetch_query_vectors(night, manifest._replace(encoder=None), ["x"]) == 0
+    assert embed_queries(local, manifest, ["x"]) is None
+    assert embed_queries(night, manifest._replace(encoder=None), ["x"]) is None
     assert server.asked == []
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from noctuary.core.files import write_array
+from noctuary.core.files import write_array, write_json
 from noctuary.core.store import StorePaths
 from noctuary.embed.documents import keyed_memories, put_vectors, text_key, vector_kind
 from noctuary.embed.fingerprint import EncoderFingerprint
-from noctuary.evaluate.abstain import everyday_kind
+from noctuary.evaluate.queries import Questions
 from noctuary.graph.extract import EXTRACTION_KIND
 from noctuary.graph.extract import iter_keyed as keyed_extractions
 from noctuary.graph.llm import TRIPLES_KIND
@@ -25,7 +25,17 @@ from noctuary_assets import night as context
 from noctuary_assets.graph import connect_memories, load_tables, names_kind, open_extractor
 from noctuary_assets.index import MEMORY_VECTORS, index_memories
 from noctuary_assets.ingest import CORPUS, export_memories, told_inputs
-from noctuary_assets.night import CONTENT, GRAPH, MEMORIES, SHARDS, SUMMARIES, VECTORS, Night
+from noctuary_assets.night import (
+    ABSTENTION,
+    CONTENT,
+    EVALUATION_QUERIES,
+    GRAPH,
+    MEMORIES,
+    SHARDS,
+    SUMMARIES,
+    VECTORS,
+    Night,
+)
 from tests.support.clusters import write_summaries
 from tests.support.graph_objects import to_graph
 from tests.support.palaces import drawer, make_palace, update_drawers
@@ -125,6 +135,9 @@ KEPT = {"content": "Nina keeps bees in Ulm.", "category": "facts"}
 LOST = turn(f"Nina: my {CANARY} lives in Ulm.", 1)
 
 
+UNASKED = {"sealed": None, "said": [], "asked": []}
+
+
 class Forgetting(Nights):
     """Nights as far as the content store goes; vectors by hand."""
 
@@ -143,6 +156,8 @@ class Forgetting(Nights):
         index_memories(night)
         open_extractor(night).fill(keyed_extractions(night.work(MEMORIES)))
         write_summaries(night.work(SUMMARIES), [])
+        for name, told in ((EVALUATION_QUERIES, Questions().to_json()), (ABSTENTION, UNASKED)):
+            write_json(night.work(name), told)
         self.embed(night)
         return night
 
@@ -198,6 +213,19 @@ def test_a_memory_that_is_gone_leaves_no_byte(tmp_path: Path, face: str) -> None
     assert (vectors.find([text_key(KEPT["content"]), lost]) >= 0).tolist() == [True, False]
 
 
+def test_the_vector_of_a_question_stays_while_it_is_asked(tmp_path: Path) -> None:
+    nights = Forgetting(tmp_path, "onnx")
+    nights.write(KEPT)
+    night = nights.prepare()
+    asked, dropped = map(text_key, ("where do the bees live", f"who keeps a {CANARY}"))
+    vectors = night.content(vector_kind(ENCODER, "onnx"))
+    put_vectors(vectors, dict.fromkeys((asked, dropped), np.ones(DIM, np.float32)))
+    write_json(night.work(ABSTENTION), {**UNASKED, "asked": [asked.hex()]})
+    housekeeping.tidy(night)
+    found = night.content(vectors.kind).find([asked, dropped, text_key(KEPT["content"])])
+    assert (found >= 0).tolist() == [True, False, True]
+
+
 def looked_at(night: Night, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Tidy, and return the kinds whose keys were compared."""
     kinds: list[str] = []
@@ -217,7 +245,7 @@ def test_keys_are_compared_only_where_something_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = [TOKENS_KIND, EXTRACTION_KIND, vector_kind(ENCODER, "onnx")]
-    kinds = sorted([*own, everyday_kind(ENCODER.digest), TRIPLES_KIND])
+    kinds = sorted([*own, TRIPLES_KIND])
     nights = Forgetting(tmp_path, "onnx")
     nights.write(KEPT, LOST)
     night = nights.prepare()

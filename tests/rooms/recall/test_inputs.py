@@ -38,7 +38,7 @@ from noctuary.recall.inputs import (
     encoder_identity,
     guard_model,
     lean_reason,
-    remember_query,
+    remember_queries,
     text_encoder,
     warm_up,
 )
@@ -183,9 +183,10 @@ def test_the_snapshot_s_provider_is_asked_once(plain_store: Store, server: FakeS
     assert encode_query(*place, "where is the key", may_warm=True) is found
     assert server.texts == ["where is the key"]
     vector = np.eye(1, 256, dtype=np.float32)[0]
-    remember_query(*place, "known", vector)
-    assert encode_query(*place, "known") is vector, "what a night asked for is not asked again"
-    assert not vector.flags.writeable
+    remember_queries(*place, ["known"], vector[np.newaxis])
+    kept = encode_query(*place, "known")
+    np.testing.assert_array_equal(kept, vector, "what a night asked for is not asked again")
+    assert not kept.flags.writeable
     assert server.texts == ["where is the key"]
     server.faults.append(Fault(hang=True))
     with pytest.raises(ProviderDownError, match="within 70 ms"):
