@@ -60,7 +60,7 @@ class NightlyStore(dg.Component, dg.Model, dg.Resolvable):
             assets=whole.assets,
             asset_checks=whole.asset_checks,
             jobs=whole.jobs,
-            schedules=[nightly_schedule(schedule)],
+            schedules=[nightly_schedule(schedule, self.resolve_site)],
             sensors=[
                 source_sensor(settings.sensor, self.resolve_site),
                 failure_sensor(settings.notify, self.resolve_site),

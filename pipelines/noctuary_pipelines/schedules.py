@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -10,7 +12,10 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import dagster as dg
 from dagster._utils.schedules import get_smallest_cron_interval, schedule_execution_time_iterator
 
+from noctuary.core.errors import NoctuaryError
 from noctuary.core.settings import ScheduleSettings
+from noctuary_pipelines.quiet import look, report_looks
+from noctuary_pipelines.site import Site, resolve_site
 
 OWNER = "team:noctuary"  # of every asset of a night: in a project of others the job selects these
 
@@ -23,9 +28,12 @@ NIGHTLY_JOB = dg.define_asset_job(
 )
 
 
-def nightly_schedule(settings: ScheduleSettings) -> dg.ScheduleDefinition:
+def nightly_schedule(
+    settings: ScheduleSettings, resolve: Callable[[], Site] = resolve_site
+) -> dg.ScheduleDefinition:
     """Return the nightly schedule; it is off until somebody switches it on in the UI."""
-    return dg.ScheduleDefinition(
+
+    @dg.schedule(
         name="nightly_schedule",
         job=NIGHTLY_JOB,
         cron_schedule=settings.cron,
@@ -33,6 +41,15 @@ def nightly_schedule(settings: ScheduleSettings) -> dg.ScheduleDefinition:
         default_status=dg.DefaultScheduleStatus.STOPPED,
         description="Every night at 03:00 local time, or as configured; off until switched on.",
     )
+    def ask(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        with suppress(NoctuaryError, OSError):  # the run itself says what is wrong
+            site = resolve()
+            if look(site):
+                report_looks(context.instance, site)
+                return dg.SkipReason("nothing changed since the last night")
+        return dg.RunRequest()
+
+    return ask
 
 
 def nightly_freshness(settings: ScheduleSettings) -> dg.FreshnessPolicy:
