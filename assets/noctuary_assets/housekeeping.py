@@ -20,6 +20,7 @@ from noctuary.core.files import (
 )
 from noctuary.core.store import StorePaths
 from noctuary.core.tombstones import read_tombstones
+from noctuary.curate.promotions import SIGNALS_KIND
 from noctuary.embed.documents import keyed_memories, text_key, vector_kind
 from noctuary.embed.sentence import FINGERPRINT_KIND
 from noctuary.graph.extract import EXTRACTION_KIND
@@ -104,6 +105,7 @@ def _live_keys(night: Night) -> dict[str, Callable[[], Keys] | None]:
 
     recipe = summary_recipe(night, open_summarizer(compaction))
     return {
+        SIGNALS_KIND: lambda: _keys_of(keyed_memories(memories)),
         TOKENS_KIND: lambda: _keys_of(keyed_tokens(memories)),
         EXTRACTION_KIND: lambda: _keys_of(keyed_extractions(memories)),
         vector_kind(fingerprint, backend.tag): texts,

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import asdict
-from itertools import chain
 from typing import Any
 
 import dagster as dg
@@ -20,6 +19,7 @@ from noctuary.curate.finders import Materials, propose
 from noctuary.curate.promotions import (
     PROMOTIONS,
     PROPOSED,
+    SIGNALS_KIND,
     find_candidates,
     judge_turns,
     make_row,
@@ -128,7 +128,7 @@ def propose_promotions(night: Night) -> StageResult:
             write_table(place, (), is_on=False)
             return StageOutput(0, {"note": "off: promotion.enabled is false"})
         memories = night.work(MEMORIES)
-        candidates = find_candidates(chain.from_iterable(iter_records(memories)))
+        candidates = find_candidates(iter_records(memories), night.content(SIGNALS_KIND))
         # As one Arrow array: a million of them as texts are 100 MB.
         ids, vectors = read_column(memories, "memory_id"), read_array(night.work(VECTORS))
         judged = judge_turns(candidates, vectors, chosen.threshold, night.progress)

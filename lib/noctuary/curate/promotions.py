@@ -20,6 +20,7 @@ from noctuary.curate.signals import (
     DURABLE_HITS,
     REPEATED_COSINE,
     REPEATED_HITS,
+    SIGNALS_VERSION,
     Gate,
     Signals,
     gate,
@@ -28,9 +29,11 @@ from noctuary.curate.signals import (
     repetition,
     said_something,
 )
+from noctuary.embed.documents import text_key
 from noctuary.embed.rotation import FIT_ROWS_PER_CELL, assign, fit_centroids
 from noctuary.sources.corpus import iter_records
 from noctuary.text.marks import split_speaker
+from noctuary.work.content import ContentStore
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -82,22 +85,53 @@ class Candidates(NamedTuple):
         return np.asarray(found, dtype=np.int64)
 
 
-def find_candidates(records: Iterable[MemoryRecord]) -> Candidates:
-    """Return the turns that count and the memories, superseded ones too, to compare them with."""
+SIGNALS_KIND = f"signals:{SIGNALS_VERSION}"
+
+
+def find_candidates(
+    batches: Iterable[Sequence[MemoryRecord]], kept: ContentStore | None = None
+) -> Candidates:
+    """Return the turns that count and the memories, superseded ones too, to compare them with.
+
+    Signals of texts that were read before are taken from `kept`.
+    """
     heard: defaultdict[str | None, list[Heard]] = defaultdict(list)
     memories: defaultdict[str | None, list[int]] = defaultdict(list)
     unheard = 0
-    for r in records:
-        if not r.is_turn:
-            memories[r.user].append(r.position)
-        elif (statement := read_statement(r.content)) is None:
-            unheard += 1
-        else:
+    for batch in batches:
+        said: list[tuple[MemoryRecord, str]] = []
+        for r in batch:
+            if not r.is_turn:
+                memories[r.user].append(r.position)
+            elif (statement := read_statement(r.content)) is None:
+                unheard += 1
+            else:
+                said.append((r, statement))
+        for (r, _), signals in zip(said, _read_all(said, kept), strict=True):
             named = r.memory_id, r.content_hash, r.user, r.wing, r.session_id, r.created_at_us
-            heard[r.user].append(Heard(*named, r.position, read_signals(statement)))
+            heard[r.user].append(Heard(*named, r.position, signals))
     for turns in heard.values():
         turns.sort(key=lambda turn: (turn.created_at_us, turn.position))
     return Candidates(heard, memories, unheard)
+
+
+def _read_all(
+    turns: Sequence[tuple[MemoryRecord, str]], kept: ContentStore | None
+) -> Iterator[Signals]:
+    """Yield the signals of statements, kept by the content of their turns."""
+    keys = [text_key(record.content) for record, _ in turns]
+    known: dict[bytes, bytes] = {} if kept is None else kept.get(keys)
+    fresh: dict[bytes, bytes] = {}
+    for key, (_, statement) in zip(keys, turns, strict=True):
+        if key in known or key in fresh:
+            *numbers, marks, words = json.loads(known.get(key) or fresh[key])
+            yield Signals(*numbers, marks=tuple(marks), words=words)
+        else:
+            signals = read_signals(statement)
+            fresh[key] = json.dumps(signals).encode()
+            yield signals
+    if kept is not None:
+        kept.put(list(fresh), list(fresh.values()))
 
 
 _TOLD_EVERY = 1_024  # turns between two reports of progress

@@ -161,6 +161,9 @@ class Signals(NamedTuple):
 BLANK = Signals(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
+SIGNALS_VERSION = 1  # bumped where a text would get other signals: they are kept by content
+
+
 def read_signals(text: str) -> Signals:
     """Return the signals of a person's text; 0 for a blank text."""
     read = text[:READ_CHARS]

@@ -9,6 +9,7 @@ import pytest
 
 from noctuary.core.files import write_array, write_json
 from noctuary.core.store import StorePaths
+from noctuary.curate.promotions import SIGNALS_KIND
 from noctuary.embed.documents import keyed_memories, put_vectors, text_key, vector_kind
 from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.evaluate.queries import Questions
@@ -245,7 +246,7 @@ def test_keys_are_compared_only_where_something_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = [TOKENS_KIND, EXTRACTION_KIND, vector_kind(ENCODER, "onnx")]
-    kinds = sorted([*own, TRIPLES_KIND])
+    kinds = sorted([*own, SIGNALS_KIND, TRIPLES_KIND])
     nights = Forgetting(tmp_path, "onnx")
     nights.write(KEPT, LOST)
     night = nights.prepare()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from noctuary.curate.promotions import (
     PROMOTIONS,
     PROPOSED,
     SCORES,
+    SIGNALS_KIND,
     Ints,
     Judged,
     Nearest,
@@ -33,6 +35,8 @@ from noctuary.curate.promotions import (
     write_table,
 )
 from noctuary.curate.signals import BLANK, Signals
+from noctuary.embed.documents import text_key
+from noctuary.work.content import ContentStore
 from tests.support.promotions import Vectors, naive_walk, unit_rows
 from tests.support.store import memory, renumber
 
@@ -70,8 +74,23 @@ def test_a_named_person_is_heard_and_nothing_else(content: str, statement: str |
 def test_turns_are_in_order_of_time_undated_ones_first() -> None:
     undated = memory("A: z", is_turn=True, created_at_us=UNDATED_US)
     records = renumber([said("A: x", 5), said("Ben: y", 3), undated])
-    assert [t.position for t in find_candidates(records).heard[None]] == [2, 1, 0]
-    assert find_candidates(records[::-1]) == find_candidates(records)
+    assert [t.position for t in find_candidates([records]).heard[None]] == [2, 1, 0]
+    assert find_candidates([records[::-1]]) == find_candidates([records])
+
+
+def test_signals_of_a_text_that_was_read_are_kept(tmp_path: Path) -> None:
+    first = [said("Ana: call me at 14:30 on Friday", 1), said("Ben: see src/app.py", 2)]
+    kept = ContentStore(tmp_path, SIGNALS_KIND)
+    once = find_candidates([renumber(first)], kept)
+    assert once == find_candidates([renumber(first)])
+    records = renumber([*first, said("Ana: I moved to Ulm", 3), said("Eva: I moved to Ulm", 4)])
+    before = kept.rows
+    assert find_candidates([records], kept) == find_candidates([records])
+    assert (before, kept.rows) == (2, 4)
+    key = text_key(first[0].content)
+    kept.put([key], [json.dumps([*BLANK[:5], ["kept"], 0]).encode()])
+    (turn, *_) = find_candidates([records], kept).heard[None]
+    assert turn.signals.marks == ("kept",), "it is not read again"
 
 
 def test_what_was_known_and_replaced_is_no_news_and_a_wing_is_no_wall() -> None:
@@ -79,14 +98,14 @@ def test_what_was_known_and_replaced_is_no_news_and_a_wing_is_no_wall() -> None:
         [memory("[SUPERSEDED] Ana works at Acme."), said("Ana: I work at Acme", wing="a"),
          said("Ana: I work at Acme", 1, wing="b")]
     )  # fmt: skip
-    judged = [j for _, j in judge_turns(find_candidates(records), np.ones((3, 1), "f4"), 0.35)]
+    judged = [j for _, j in judge_turns(find_candidates([records]), np.ones((3, 1), "f4"), 0.35)]
     assert [j.h for j in judged] == [0.0, 0.0]
     assert [n.position for n in judged[1].repeated] == [1]
 
 
 def test_memories_are_those_of_the_user_and_of_nobody() -> None:
     records = renumber([memory("x", user=user) for user in (None, "ana", "ben", None)])
-    found = find_candidates(records)
+    found = find_candidates([records])
     assert found.seen_by(None).tolist() == [0, 3]
     assert found.seen_by("ana").tolist() == [0, 1, 3]
     assert found.seen_by("zoe").tolist() == [0, 3]
@@ -102,7 +121,7 @@ def judged_ids(records: Sequence[MemoryRecord], seed: int) -> dict[str, tuple[ob
             *judged[1:5],
             *([(n.cosine, names[n.position]) for n in found] for found in judged[5:]),
         )
-        for heard, judged in judge_turns(find_candidates(records), by_position, 0.35)
+        for heard, judged in judge_turns(find_candidates([records]), by_position, 0.35)
     }
 
 
@@ -144,7 +163,7 @@ def test_removing_another_user_leaves_the_numbers() -> None:
         own = np.stack([vectors[int(r.memory_id)] for r in records])
         return {
             heard.turn_id: (judged.h, judged.r, judged.gate.g)
-            for heard, judged in judge_turns(find_candidates(records), own, 0.35)
+            for heard, judged in judge_turns(find_candidates([records]), own, 0.35)
         }
 
     kept = {k: v for k, v in numbers(whole).items() if USERS[int(k) % 3] != "ben"}
