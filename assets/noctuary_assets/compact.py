@@ -86,6 +86,7 @@ def summarize_turn_clusters(night: Night) -> StageResult:
             night.work(SUMMARIES),
             night.content(summary_kind(recipe)),
             lambda texts: encoder.embed(backend, texts).vectors,
+            lambda vectors: encoder.keep(backend, vectors),
             summarizer=summarizer,
             settings=SummarySettings.of(night.settings.compaction),
             export=encoder.onnx_directory if backend.is_onnx and summarizer.is_local else None,

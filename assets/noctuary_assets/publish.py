@@ -24,7 +24,7 @@ from noctuary.core.errors import (
 from noctuary.core.files import read_json, write_json
 from noctuary.core.manifest import read_manifest, read_pointer
 from noctuary.core.store import record_night
-from noctuary.evaluate.decide import ProfileRetriever, compare_snapshots
+from noctuary.evaluate.decide import KeptAnswers, ProfileRetriever, compare_snapshots
 from noctuary.evaluate.metrics import HEADLINE_METRIC, Comparison
 from noctuary.evaluate.queries import Questions
 from noctuary.recall.engine import Recaller
@@ -54,7 +54,9 @@ from noctuary.snapshot.publish import (
 from noctuary.work.stage import Stage, StageOutput, StageResult, forget_result, load_result
 from noctuary_assets.evaluate import (
     FUSION_DECISION,
+    RECALL_ANSWERS_KIND,
     RECALL_EVALUATION,
+    embed_queries,
     read_calibration,
     read_questions,
     served_profile,
@@ -247,8 +249,14 @@ def _compare(
 
     candidate = SnapshotReader.open(candidate_path(night))
     with closing(candidate), closing(SnapshotReader.open(serving)) as other:
+        for reader in (candidate, other):
+            embed_queries(night, reader.manifest, questions.texts())
         found, report = compare_snapshots(
-            asked("candidate", candidate), asked("serving", other), questions, night.progress
+            asked("candidate", candidate),
+            asked("serving", other),
+            questions,
+            KeptAnswers(night.content(RECALL_ANSWERS_KIND)),
+            night.progress,
         )
     return found, replace(report, on_drop=night.settings.evaluation.on_drop)
 

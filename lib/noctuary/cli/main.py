@@ -421,6 +421,8 @@ def _load(module: str, needs: str) -> Any:
     """Return a module of noctuary_pipelines; exit with a message if a library is missing."""
     if not is_installed(needs):
         fail(extra_missing(needs), EXIT_NOT_INSTALLED)
+    # numpy's alone: a night asks a thousand questions, and torch keeps all cores (decision 0005).
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # By its name, and only when a command runs: nothing of the library knows what it holds.
     return import_module(f"noctuary_pipelines.{module}")
 

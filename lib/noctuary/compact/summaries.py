@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterator, Sequence
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -352,6 +353,7 @@ def _counts(values: pl.Series) -> dict[str, int]:
 SHARD_CLUSTERS = 256  # of a shard, 9 MB: more lose more work to a kill, fewer make more files
 
 _POSITIONS = "source_positions"
+_VECTOR = "vector"  # on its way from a worker to the store of vectors
 _TASK = "summaries"
 
 
@@ -365,15 +367,20 @@ def summary_key(cluster: Cluster) -> bytes:
     return bytes.fromhex(hash_text(cluster.cluster_id))
 
 
-def read_value(value: bytes) -> Summary:
-    """Return the summary that `write_value` wrote."""
-    return from_row({**json.loads(value), _POSITIONS: []})
+def read_value(value: bytes) -> tuple[Summary, Vectors | None]:
+    """Return the summary that `write_value` wrote, and the vector of its text, if it is there."""
+    row = json.loads(value)
+    packed = row.pop(_VECTOR, None)
+    vector = None if packed is None else np.frombuffer(b64decode(packed), dtype="<f4")
+    return from_row({**row, _POSITIONS: []}), vector
 
 
-def write_value(summary: Summary) -> bytes:
-    """Return a summary as a value of the content store."""
+def write_value(summary: Summary, vector: Vectors | None = None) -> bytes:
+    """Return a summary as a value of the content store, with the vector that it was judged by."""
     row = to_row(summary)
     del row[_POSITIONS]
+    if vector is not None:
+        row[_VECTOR] = b64encode(np.asarray(vector, dtype="<f4").tobytes()).decode("ascii")
     return json.dumps(row).encode("ascii")
 
 
@@ -395,17 +402,22 @@ class SummarizeClusters:
         def encoder() -> OnnxEncoder:
             return OnnxEncoder.open(self.export, threads)
 
-        def encode(texts: list[str]) -> NDArray[np.float32]:
-            return encoder().encode_documents(texts)
-
         def summarize(rows: RecordBatch) -> RecordBatch:
             import pyarrow as pa
+
+            encoded: dict[str, Vectors] = {}
+
+            def encode(texts: list[str]) -> NDArray[np.float32]:
+                vectors = encoder().encode_documents(texts)
+                encoded.update(zip(texts, vectors, strict=True))
+                return vectors
 
             batch = [_read_cluster(row) for row in rows.to_pylist()]
             made = summarize_batch(
                 batch, encode, summarizer=self.summarizer, settings=self.settings
             )
-            values = pa.array(map(write_value, made), pa.binary())
+            told = [write_value(summary, encoded.get(summary.text)) for summary in made]
+            values = pa.array(told, pa.binary())
             return pa.record_batch([rows.column(KEY), values], [KEY, VALUE])
 
         return summarize
@@ -441,6 +453,7 @@ def summarize_clusters(
     table: Path,
     results: ContentStore,
     encode: Encode,
+    keep: Callable[[Mapping[str, Vectors]], None],
     *,
     summarizer: Summarizer,
     settings: SummarySettings,
@@ -453,8 +466,9 @@ def summarize_clusters(
 
     The runner makes new ones by the ONNX export that made the members' vectors, with files below
     `shards`, removed at the end. Without an export (None), and where a result was lost, they are
-    made here. Afterwards `results`, of `summary_kind`, holds nothing else. Returns how many were
-    made. ShardError if the task failed: what was made is kept.
+    made here. `keep` is told the vectors of new texts. Afterwards `results`, of `summary_kind`,
+    holds nothing else. Returns how many were made. ShardError if the task failed: what was made is
+    kept.
     """
     count, keys, made = count_rows(sources.clusters), list[bytes](), 0
     if export is not None:
@@ -471,7 +485,7 @@ def summarize_clusters(
     with write_summaries(table) as add:
         for batch in iter_cluster_texts(sources, skip=_settled_ids(results, sources)):
             wanted = [summary_key(item.cluster) for item in batch]
-            known = {key: read_value(value) for key, value in results.get(wanted).items()}
+            known = _take_known(results, wanted, keep)
             new = [item for key, item in zip(wanted, batch, strict=True) if key not in known]
             fresh = {
                 bytes.fromhex(hash_text(summary.cluster_id)): summary
@@ -489,6 +503,17 @@ def summarize_clusters(
                 progress.update(_TASK, len(keys), count)
     results.prune(keys)
     return made
+
+
+def _take_known(
+    results: ContentStore, keys: Sequence[bytes], keep: Callable[[Mapping[str, Vectors]], None]
+) -> dict[bytes, Summary]:
+    """Return summaries by key, and hand on the vectors that workers left with them."""
+    read = {key: read_value(value) for key, value in results.get(keys).items()}
+    if left := {key: (s, vector) for key, (s, vector) in read.items() if vector is not None}:
+        keep({summary.text: vector for summary, vector in left.values()})
+        results.put(list(left), [write_value(summary) for summary, _ in left.values()])
+    return {key: summary for key, (summary, _) in read.items()}
 
 
 def _settled_ids(results: ContentStore, sources: ClusterSources) -> set[str]:

@@ -403,6 +403,10 @@ class NightEncoder:
         told, kept = progress or self._progress, backend.batches_per_write
         return embed_texts(texts, store, self.fingerprint, encode, told, kept)
 
+    def keep(self, backend: Backend, vectors: Mapping[str, Floats]) -> None:
+        """Keep vectors by text that the same implementation made elsewhere."""
+        put_vectors(self.vectors(backend), {text_key(t): vector for t, vector in vectors.items()})
+
     def embed_queries(self, backend: Backend, texts: Sequence[str]) -> Embedded:
         """Encode queries that are not known yet, many at once."""
         store, kept = self._content(self.query_kind(backend)), backend.batches_per_write

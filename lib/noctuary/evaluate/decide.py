@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.files import hash_json, hash_text
+from noctuary.core.manifest import pack_digest
 from noctuary.core.types import SILENT, Progress
 from noctuary.evaluate.labels import USER_KEY, Query
 from noctuary.evaluate.metrics import (
@@ -381,7 +382,7 @@ class KeptAnswers:
         """Return the keys of an arm's answers: by snapshot, profile, archive, depth and query."""
         archived = arm.recaller.inputs_now().archive()
         archive = None if archived is None else archived.key
-        snapshot = arm.recaller.reader.manifest.digest
+        snapshot = pack_digest(arm.recaller.reader.manifest)  # what is sealed later ranks nothing
         asker = hash_json([snapshot, arm.profile.to_json(), archive, plan.depth])
         told = ([asker, q.text, str(q.as_of), q.extras.get(USER_KEY)] for q in queries)
         return [bytes.fromhex(hash_json(asked)) for asked in told]
@@ -459,6 +460,7 @@ def compare_snapshots(
     candidate: ProfileRetriever,
     serving: ProfileRetriever,
     questions: Questions,
+    answers: KeptAnswers,
     progress: Progress = SILENT,
 ) -> tuple[dict[str, Comparison], DropReport]:
     """Run the same queries on two snapshots; return the differences by group and the losses."""
@@ -474,7 +476,7 @@ def compare_snapshots(
             if all(i in there and there[i] == here.get(i) for i in query.relevant_ids)
         ]
         if kept:
-            runs = (run_retriever(r, kept, PLAN, progress=progress) for r in (candidate, serving))
+            runs = [answers.ask([r], kept, PLAN, progress)[r.name] for r in (candidate, serving)]
             ours, theirs = (score_run(run, kept) for run in runs)
             (found[group],) = compare([(ours, theirs)])
             asked += len(kept)

@@ -299,8 +299,13 @@ def test_the_task_gives_what_summarize_batch_gives(
     values = made.column(VALUE).to_pylist()
     found = [read_value(value) for value in values]
     # The task does not know where they are in the store.
-    assert found == [replace(summary, source_positions=()) for summary in expected]
-    assert list(map(write_value, found)) == values
+    assert [s for s, _ in found] == [replace(summary, source_positions=()) for summary in expected]
+    assert [write_value(summary, vector) for summary, vector in found] == values
+    for summary, vector in found:  # a text that is no turn of its own was encoded, once
+        was_encoded = summary.status != "trivial" and summary.text in encoder.texts
+        assert (vector is not None) == was_encoded
+        if vector is not None:
+            assert np.array_equal(vector, Encoder().encode_documents([summary.text])[0])
     assert {s.status for s in expected} == {
         "trivial",
         "declined" if threshold > 0.9 else "accepted",
@@ -316,7 +321,7 @@ def test_the_task_gives_what_summarize_batch_gives(
 def test_a_batch_of_trivial_clusters_opens_no_encoder(encoder: Encoder) -> None:
     trivial = [item for item in BATCH if item.cluster.trivial]
     values = task()(cluster_rows(trivial)).column(VALUE).to_pylist()
-    assert [read_value(value).status for value in values] == ["trivial"] * len(trivial)
+    assert [read_value(value)[0].status for value in values] == ["trivial"] * len(trivial)
     assert trivial
     assert not encoder.texts
 
