@@ -24,7 +24,7 @@ from noctuary.core.sqlite import FileIdentity, identify, open_foreign
 from noctuary.core.store import DatabaseName, StorePaths, name_source, names_postgres
 from noctuary.core.tombstones import FileStamp, Tombstones
 from noctuary.core.types import HELD_KINDS, LIVE_KINDS, MemoryRecord
-from noctuary.text.flags import MARKS, mark_sql
+from noctuary.text.flags import MARKS, find_mark, mark_sql
 
 if TYPE_CHECKING:
     from noctuary.sources.echo import KnownInjections
@@ -326,13 +326,14 @@ def judge(
     """Split polled rows into rows to add and snapshot memories to hide.
 
     A row that the export would reject is not searched, but hides the snapshot's memory of its id.
-    After `until_s` (`time.perf_counter`) no further row is tokenised. `prefix` is that of this
-    store's ids in the snapshot.
+    After `until_s` (`time.perf_counter`) no further row is judged or tokenised; one that is as the
+    snapshot has it stays. `prefix` is that of this store's ids in the snapshot.
     """
     asked = [f"{prefix}{key}" for key in (*found.rows, *found.withheld)]
     known = snapshot.content_hashes(asked)
-    memories, late = _accept_rows(found, snapshot, injections, prefix, until_s)
-    same = {m.memory_id for m in memories if known.get(m.memory_id) == m.content_hash}
+    memories, unread, late_rows = _accept_rows(found, snapshot, injections, prefix, until_s)
+    same = {m.memory_id for m in (*memories, *unread) if known.get(m.memory_id) == m.content_hash}
+    late = _LATE if late_rows > sum(m.memory_id in same for m in unread) else ""
     hidden = {i for i in asked if i in known and i not in same}
     if found.ids is not None:
         # Turns of transcripts (negative or named ids) were never in the store.
@@ -357,14 +358,18 @@ _LATE = "the time was over before all new and changed rows were read"
 
 def _accept_rows(
     found: Found, snapshot: _Snapshot, injections: Path, prefix: str, until_s: float
-) -> tuple[list[MemoryRecord], str]:
-    """Return the rows that an export would accept, newest first, and a note on unread ones."""
+) -> tuple[list[MemoryRecord], list[MemoryRecord], int]:
+    """Return the rows that an export would accept, newest first, late ones, and how many came late.
+
+    Late ones are not judged: they only tell which memories of the snapshot are unchanged.
+    """
     if not found.rows:
-        return [], ""
+        return [], [], 0
     # The rules of the export are imported with the first row.
     from noctuary.sources.echo import EchoGuard
     from noctuary.sources.export import Tally, sift
     from noctuary.sources.injected import hash_exact
+    from noctuary.sources.normalize import Rejected, accept
     from noctuary.sources.source import RawRow
 
     # Use the settings of the night that made the snapshot.
@@ -377,19 +382,28 @@ def _accept_rows(
     held = {memory_id: hash_exact(content) for memory_id, content in contents.items()}
     guard = EchoGuard(_known_injections(injections, identify(injections)), held)
     newest_first = sorted(found.rows.items(), reverse=True)
-    late: list[str] = []
+    every = (RawRow(f"id {key}", f"{prefix}{key}", fields) for key, fields in newest_first)
+    late: list[RawRow] = []
 
     def rows() -> Iterator[RawRow]:
-        for number, (key, fields) in enumerate(newest_first):
+        for number, row in enumerate(every):
             if number and time.perf_counter() > until_s:
-                late.append(_LATE)
+                late.extend((row, *every))
                 return
-            yield RawRow(f"id {key}", f"{prefix}{key}", fields)
+            yield row
 
     now_us = time.time_ns() // 1000
     gone = snapshot.forgotten
     judged = sift(rows(), Tally(), now_us=now_us, settings=settings, guard=guard, forgotten=gone)
-    return list(judged), "".join(late)
+    memories, unread = list(judged), list[MemoryRecord]()
+    for row in late:
+        # A text that is as it was needs no scan, but somebody may have marked it since.
+        if row.key in held and find_mark(row.fields) is None:
+            with suppress(Rejected):
+                record = accept(row, position=0, now_us=now_us, settings=settings).record
+                if not gone.holds(record):
+                    unread.append(record)
+    return memories, unread, len(late)
 
 
 @lru_cache(maxsize=4)

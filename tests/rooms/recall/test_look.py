@@ -219,6 +219,34 @@ def test_notes_that_were_written_edited_marked_or_deleted_are_seen(served_notes:
     assert not {"key.md", "new.md"} & by_id(recall("spare key boiler", k=9)).keys()
 
 
+def test_notes_that_stayed_as_they_were_are_found_when_time_is_over(
+    served_notes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOCTUARY_LIVE_DEADLINE_MS", "0.001")
+    found = recall("spare key boiler valve", k=9)
+    assert {"key.md", "sub/boiler.md#valve"} <= by_id(found).keys()
+    assert not {"live_overlay", "live_partial"} & set(codes(found))
+    (served_notes / "key.md").write_text("The spare key is lost.")
+    found = recall("spare key boiler valve", k=9)
+    assert "sub/boiler.md#valve" in by_id(found)
+    assert "The spare key hangs" not in str(by_id(found).get("key.md"))
+    assert "live_partial" in codes(found)
+
+
+def test_a_note_that_was_marked_since_goes_even_when_time_is_over(
+    served_notes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOCTUARY_LIVE_DEADLINE_MS", "0.001")
+    for note in sorted(served_notes.rglob("*.md")):  # whichever is the first and judged
+        note.write_text(f"---\nsensitive: true\n---\n{note.read_text()}")
+        assert not any(i.startswith(str(note.relative_to(served_notes))) for i in by_id(_ask()))
+    assert not by_id(_ask())
+
+
+def _ask() -> RecallResult:
+    return recall("spare key boiler valve dog", k=9)
+
+
 def test_notes_that_are_too_many_or_too_large_are_left_to_the_night(
     served_notes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
