@@ -177,7 +177,7 @@ def _clone(commit: str, into: Path) -> None:
 
 Part = Callable[[Side, Path], dict[str, Any]]
 
-OF_A_SET = ("nights", "labels", "hooks")
+OF_A_SET = ("nights", "hooks", "labels")
 BY_PIP = ("install", "clone")
 PARTS = ("sample", *OF_A_SET, *BY_PIP)
 

@@ -85,9 +85,9 @@ def _build(directory: Path) -> None:
     skip = shutil.ignore_patterns("__pycache__", "memory.db*")
     for name in ("bench", "pipelines", "assets", "lib", "data/sample", "docs/benchmarks"):
         shutil.copytree(ROOT / name, checkout / name, ignore=skip)
-    for words in (["init"], ["add", "."], ["commit", "-m", "all"]):
+    for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "-m", "all"]):
         who = ("-c", "user.name=bench", "-c", "user.email=bench@example.invalid")
-        subprocess.run(["git", *who, *words, "--quiet"], cwd=checkout, check=True)
+        subprocess.run(["git", *who, *words], cwd=checkout, check=True)
     write_tiny_model(directory / "tiny")
     rows, again = as_rows(records(MEMORIES)), list[dict[str, str]]()
     for name in SETS:
