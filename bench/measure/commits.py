@@ -247,8 +247,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                         help="what pip installs before the older one")  # fmt: skip
     parser.add_argument("--out", type=Path, default=RESULTS_DIR / "commits.json")
     options = parser.parse_args(arguments)
-    shared = find_shared()
-    if shared is None:
+    shared = find_shared() or Path()
+    sets = options.sets if {*OF_A_SET} & {*options.only} else []
+    if sets and shared == Path():
         print("no labelled sets: put them beside the checkout as ../shared or set NOCTUARY_SHARED")
         return 2
     # An installed package is compiled, and no path comes before the clones.
@@ -267,7 +268,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         sources = [
             write_source(open_dataset(shared / "data" / name), root / name, options.rows)
-            for name in options.sets
+            for name in sets
         ]
         for part in (part for part in PARTS if part in options.only):
             for source in sources if part in OF_A_SET else [root]:
