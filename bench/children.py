@@ -43,7 +43,8 @@ def measure_in_child(command: Sequence[str]) -> dict[str, Any]:
 def wait_for(child: subprocess.Popen[Any]) -> dict[str, Any]:
     """Wait until a process ends; return what it and all that it waited for used.
 
-    The peak is that of the largest process. What a process forgets of its own (`work.measure` does
+    The peak is that of the largest process, and never below that of this one, which Linux counts
+    until a child has become its program. What a process forgets of its own (`work.measure` does
     before each stage) is not in it.
     """
     _, status, used = os.wait4(child.pid, 0)

@@ -93,8 +93,8 @@ def run_night(
         "cpu_s": used["cpu_s"],
         # A stage that is measured forgets the peak of those before it.
         "peak_rss_bytes": max(
-            used["peak_rss_bytes"],
-            *(stage["cost"].get("peak_rss_bytes", 0) for stage in report["stages"]),
+            [used["peak_rss_bytes"]]
+            + [stage["cost"].get("peak_rss_bytes", 0) for stage in report["stages"]]
         ),
         "limit_bytes": limit_bytes if held is not None else None,
         "group_peak_bytes": held,
