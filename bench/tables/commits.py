@@ -15,7 +15,8 @@ _ASKED = """## Question
 What do a night, a prompt and an installation take, beside commit {against}? Both commits were
 cloned and took turns on one machine ({machine}). Cells hold *older / this commit* (medians of
 {runs} runs), columns with an x the ratio of both. CPU counts all processes, peak is memory of the
-largest (at least some 60 MB, those of the bench), disk the store or what pip installed. `nights` read a set without its questions."""
+largest (at least some 60 MB, those of the bench), disk the store or what pip installed. `nights`
+read a set without its questions."""
 
 _STAGES = """## Stages
 
