@@ -1,4 +1,4 @@
-"""`make bench`: a fresh night on each set, then cost, latency and speed, then the tables.
+"""`make bench`: a fresh night on each set, then latency and speed, then the tables.
 
 `python -m bench [--sets locomo realmem 2wikimultihopqa] [--stores DIR]`
 
@@ -32,7 +32,6 @@ def plan_steps(name: str, directory: Path, store: Path, out: Path) -> list[list[
     place = ["--store", str(store)]
     return [
         ["-m", "noctuary.cli.entry", "nightly", str(directory), *place],
-        ["-m", "bench.measure", "cost", *place, "--name", name, "--out", str(out)],
         ["-m", "bench.measure", "latency", *place, "--dataset", str(directory), "--out", str(out)],
     ]
 

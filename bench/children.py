@@ -1,4 +1,4 @@
-"""Measuring processes: each starts anew, with one BLAS thread, and prints its result as JSON."""
+"""Measuring processes, each started anew: what it printed as JSON, or what it used."""
 
 from __future__ import annotations
 
@@ -38,3 +38,16 @@ def run_in_child(command: Sequence[str]) -> str:
 def measure_in_child(command: Sequence[str]) -> dict[str, Any]:
     """Run a child and return the JSON object of its last line; raises as `run_in_child`."""
     return json.loads(run_in_child(command).strip().splitlines()[-1])
+
+
+def wait_for(child: subprocess.Popen[Any]) -> dict[str, Any]:
+    """Wait until a process ends; return what it and all that it waited for used.
+
+    The peak is that of the largest process, and never below that of this one, which Linux counts
+    until a child has become its program. What a process forgets of its own (`work.measure` does
+    before each stage) is not in it.
+    """
+    _, status, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    cpu_s = round(used.ru_utime + used.ru_stime, 2)
+    return {"cpu_s": cpu_s, "peak_rss_bytes": used.ru_maxrss * 1024}

@@ -9,7 +9,7 @@ import importlib
 import sys
 
 NAMES = {
-    "cost": "what a night cost, per asset",
+    "commits": "this commit and an older one by turns: nights, hooks, what installing takes",
     "encoding": "documents per second of the bulk encoders",
     "engines": "nearest-neighbour engines side by side",
     "hooks": "how long an agent waits for a hook",

@@ -19,103 +19,104 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from bench.manifest import describe_run
-from bench.measure.oneshot import child_environment
+from bench.measure.oneshot import child_environment, serving
 from bench.results import RESULTS_DIR, write_result
-from noctuary.agents.client import Refusal, ping
 from noctuary.evaluate.labels import read_queries
 
 ROUNDS = 40
 """Processes of each kind: p95 then rests on two values; more take longer."""
 
-_READY_S = 30.0
-_NOCTUARY = str(Path(sys.executable).with_name("noctuary"))
+Asked = tuple[float, float, bool]
+"""Wall and CPU milliseconds of a process, and whether it injected something."""
 
 
-def measure_hooks(store: Path, prompts: Sequence[str], rounds: int = ROUNDS) -> dict[str, Any]:
-    """Return milliseconds of each kind of hook process: p50, p95, max, CPU, and how many answered.
+def measure_hooks(
+    sides: Mapping[str, tuple[str, Path]], prompts: Sequence[str], rounds: int = ROUNDS
+) -> dict[str, Any]:
+    """Return by side the milliseconds of each kind of hook process: p50, p95, max, CPU, answers.
 
     The CPU time (median, the server's not counted) hardly moves with the machine's load.
 
     Args:
-        store: A published store directory; nothing is written to it.
+        sides: Whose noctuary (a Python beside its program), and a published store directory, to
+            which nothing is written. All take turns.
         prompts: Asked in turn.
         rounds: Processes of each kind, > 1.
     """
-    with tempfile.TemporaryDirectory(prefix="noctuary-hooks-") as folder:
-        home = Path(folder) / "home"
-        shutil.copytree(store, home / store.name)
-        runtime = Path(folder) / "run"
-        runtime.mkdir(mode=0o700)
-        environ = {n: v for n, v in os.environ.items() if not n.startswith("NOCTUARY_")}
-        environ = child_environment(environ, Path(folder) / "pycache")
-        environ |= {"NOCTUARY_HOME": str(home), "NOCTUARY_HOOK_CAPTURE": "false"}
-        warm = {**environ, "XDG_RUNTIME_DIR": str(runtime)}
-        cold = {**environ, "XDG_RUNTIME_DIR": str(Path(folder) / "none")}
-        server = subprocess.Popen(
-            [_NOCTUARY, "serve", "--store", str(home / store.name)],
-            env=warm,
-            stdout=subprocess.DEVNULL,
-        )
-        try:
-            _await_server(home / store.name, runtime)
-            return _take_turns(prompts, rounds, warm, cold)
-        finally:
-            server.terminate()
-            server.wait()
-
-
-def _take_turns(
-    prompts: Sequence[str], rounds: int, warm: Mapping[str, str], cold: Mapping[str, str]
-) -> dict[str, Any]:
-    hook = [_NOCTUARY, "hook", "--agent", "claude"]
-    times: dict[str, list[float]] = {}
-    spent: dict[str, list[float]] = {}
-    answered: dict[str, int] = {}
-    for i in range(-1, rounds):
-        prompt = {"prompt": prompts[i % len(prompts)]}
-        for name, command, event, environ in (
-            ("bare", [sys.executable, "-c", "pass"], {}, cold),
-            ("PreCompact", hook, {"hook_event_name": "PreCompact", "trigger": "auto"}, cold),
-            ("prompt, warm server", hook, {"hook_event_name": "UserPromptSubmit", **prompt}, warm),
-            ("prompt, no server", hook, {"hook_event_name": "UserPromptSubmit", **prompt}, cold),
-        ):
-            raw = json.dumps({"session_id": f"{name} {i}", "transcript_path": None, **event})
-            before, started = _children_cpu_s(), time.perf_counter()
-            done = subprocess.run(
-                command, input=raw.encode(), stdout=subprocess.PIPE, env=environ, check=True
-            )
-            if i >= 0:  # the first round reads files from the disk for all
-                times.setdefault(name, []).append((time.perf_counter() - started) * 1000)
-                spent.setdefault(name, []).append((_children_cpu_s() - before) * 1000)
-                answered[name] = answered.get(name, 0) + (b"additionalContext" in done.stdout)
-    return {
-        name: {
-            "p50_ms": round(statistics.median(took), 1),
-            "p95_ms": round(statistics.quantiles(took, n=20, method="inclusive")[-1], 1),
-            "max_ms": round(max(took), 1),
-            "cpu_ms": round(statistics.median(spent[name]), 1),
-            "processes": len(took),
-            "answered": answered[name],
+    found: dict[str, dict[str, list[Asked]]] = {side: {} for side in sides}
+    with tempfile.TemporaryDirectory(prefix="nh-") as folder, ExitStack() as stack:
+        copies = {
+            side: _copy(Path(folder) / str(number), python, store, stack)
+            for number, (side, (python, store)) in enumerate(sides.items())
         }
-        for name, took in times.items()
+        for i in range(-1, rounds):
+            for side, copy in copies.items():
+                for name, asked in _ask(i, prompts[i % len(prompts)], *copy):
+                    if i >= 0:  # the first round reads files from the disk for all
+                        found[side].setdefault(name, []).append(asked)
+    return {
+        side: {name: _summary(asked) for name, asked in kinds.items()}
+        for side, kinds in found.items()
+    }
+
+
+def _copy(
+    folder: Path, python: str, store: Path, stack: ExitStack
+) -> tuple[str, Mapping[str, str], Mapping[str, str]]:
+    """Copy a store and start its server; return the environments with and without that."""
+    home, runtime = folder / "home", folder / "run"
+    shutil.copytree(store, home / store.name)
+    runtime.mkdir(mode=0o700)
+    environ = {n: v for n, v in os.environ.items() if not n.startswith("NOCTUARY_")}
+    environ = child_environment(environ, folder / "pycache")
+    environ |= {"NOCTUARY_HOME": str(home), "NOCTUARY_HOOK_CAPTURE": "false"}
+    warm = {**environ, "XDG_RUNTIME_DIR": str(runtime)}
+    stack.enter_context(serving(home / store.name, warm, python))
+    return python, warm, {**environ, "XDG_RUNTIME_DIR": str(folder / "none")}
+
+
+def _ask(
+    i: int, prompt: str, python: str, warm: Mapping[str, str], cold: Mapping[str, str]
+) -> Iterator[tuple[str, Asked]]:
+    hook = [str(Path(python).with_name("noctuary")), "hook", "--agent", "claude"]
+    prompted = {"hook_event_name": "UserPromptSubmit", "prompt": prompt}
+    for name, command, event, environ in (
+        ("bare", [python, "-c", "pass"], {}, cold),
+        ("PreCompact", hook, {"hook_event_name": "PreCompact", "trigger": "auto"}, cold),
+        ("prompt, warm server", hook, prompted, warm),
+        ("prompt, no server", hook, prompted, cold),
+    ):
+        raw = json.dumps({"session_id": f"{name} {i}", "transcript_path": None, **event})
+        before, started = _children_cpu_s(), time.perf_counter()
+        done = subprocess.run(
+            command, input=raw.encode(), stdout=subprocess.PIPE, env=environ, check=True
+        )
+        wall_ms = (time.perf_counter() - started) * 1000
+        cpu_ms = (_children_cpu_s() - before) * 1000
+        yield name, (wall_ms, cpu_ms, b"additionalContext" in done.stdout)
+
+
+def _summary(asked: Sequence[Asked]) -> dict[str, Any]:
+    took, spent, answered = zip(*asked, strict=True)
+    return {
+        "p50_ms": round(statistics.median(took), 1),
+        "p95_ms": round(statistics.quantiles(took, n=20, method="inclusive")[-1], 1),
+        "max_ms": round(max(took), 1),
+        "cpu_ms": round(statistics.median(spent), 1),
+        "processes": len(took),
+        "answered": sum(answered),
     }
 
 
 def _children_cpu_s() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
-
-
-def _await_server(store: Path, runtime: Path) -> None:
-    os.environ["XDG_RUNTIME_DIR"] = str(runtime)
-    until = time.monotonic() + _READY_S
-    while isinstance(ping(store), Refusal) and time.monotonic() < until:
-        time.sleep(0.05)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -127,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--keep", action="store_true", help="write docs/benchmarks/json/hooks.json")
     given = parser.parse_args(arguments)
     prompts = [query.text for query in read_queries(given.queries).ranked]
-    processes = measure_hooks(given.store, prompts, given.rounds)
+    processes = measure_hooks({"now": (sys.executable, given.store)}, prompts, given.rounds)["now"]
     document = {"kind": "hooks", "manifest": describe_run(), "processes": processes}
     if given.keep:
         write_result(RESULTS_DIR / "hooks.json", document)

@@ -8,9 +8,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bench.children import wait_for
 from bench.datasets import CHECKOUT
 from bench.measure.memory import TreeWatch, entrance, limited_memory
 from noctuary.core.files import tree_bytes
@@ -23,7 +25,7 @@ class _Stages:
 
     def __init__(self, store: Path) -> None:
         self._path = store / COSTS
-        self._seen: dict[str, Any] = _read(self._path)
+        self._seen = read_costs(self._path)
         self._moment = self._stamp()
         self.done: list[str] = []
 
@@ -31,7 +33,7 @@ class _Stages:
         """Return the number of stages done: the name under which this moment's memory counts."""
         if (moment := self._stamp()) != self._moment:
             self._moment = moment
-            now = _read(self._path)
+            now = read_costs(self._path)
             fresh = [name for name, cost in now.items() if self._seen.get(name) != cost]
             self._seen = now
             self.done += [name for name in fresh if name not in self.done]
@@ -45,64 +47,61 @@ class _Stages:
 
 
 def run_night(
-    source: Path, store: Path, *, model: str | None, limit_bytes: int | None, workers: int = 0
+    source: Path | None,
+    store: Path,
+    told: Mapping[str, str],
+    *,
+    limit_bytes: int | None = None,
+    python: str = sys.executable,
 ) -> dict[str, Any]:
     """Run one night and return what it cost, whole and by stage.
 
     Args:
-        source: The memory store.
+        source: The memory store; None for the sample.
         store: Where it writes; kept, so that a killed measurement goes on.
-        model: The encoder's directory; None for the configured one.
+        told: What its environment has beside this one.
         limit_bytes: Most memory of all processes together, page cache included; None for no limit.
-        workers: `runner.workers`.
+        python: Whose noctuary.
 
     Raises:
         RuntimeError: The night failed; with its own words.
     """
-    environment = {
-        **os.environ,
-        "NOCTUARY_RUNNER_WORKERS": str(workers),
-        "OPENBLAS_NUM_THREADS": "1",
-    }
-    if model is not None:
-        environment["NOCTUARY_ENCODER_MODEL"] = model
-    command = [
-        sys.executable,
-        "-m",
-        "noctuary.cli.entry",
-        "nightly",
-        str(source),
-        "--store",
-        str(store),
-    ]
+    memories = [] if source is None else [str(source)]
+    command = [python, "-m", "noctuary.cli.entry", "nightly", *memories, "--store", str(store)]
     stages = _Stages(store)
     started = time.perf_counter()
     with limited_memory(limit_bytes) as group, tempfile.TemporaryFile() as said:
         child = subprocess.Popen(
-            [*command, "--json"], cwd=CHECKOUT, env=environment, stdout=said,
+            [*command, "--json"], cwd=CHECKOUT, env={**os.environ, **told}, stdout=said,
             preexec_fn=entrance(group),
         )  # fmt: skip
         watch = TreeWatch(child.pid, stages.label).start()
         try:
-            code = child.wait()
+            used = wait_for(child)
         finally:
             watch.stop()
         seconds = time.perf_counter() - started
         said.seek(0)
         text = said.read().decode("utf-8", errors="replace")
         held = None if group is None else group.peak_bytes()
-    if code != 0:
-        raise RuntimeError(f"the night on {source} ended with exit code {code}: {text[-2000:]}")
-    told = json.loads(text)
+    if child.returncode != 0:
+        raise RuntimeError(f"the night on {source} ended with {child.returncode}: {text[-2000:]}")
+    report = json.loads(text)
     return {
-        "status": told["status"],
+        "status": report["status"],
         "wall_s": round(seconds, 1),
+        "cpu_s": used["cpu_s"],
+        # A stage that is measured forgets the peak of those before it.
+        "peak_rss_bytes": max(
+            [used["peak_rss_bytes"]]
+            + [stage["cost"].get("peak_rss_bytes", 0) for stage in report["stages"]]
+        ),
         "limit_bytes": limit_bytes if held is not None else None,
         "group_peak_bytes": held,
         **watch.peaks["whole"].to_json(),
         "store_bytes": tree_bytes(store),
         "stages": [
-            _stage(stage, _peaks_of(stage["name"], stages, watch)) for stage in told["stages"]
+            _stage(stage, _peaks_of(stage["name"], stages, watch)) for stage in report["stages"]
         ],
     }
 
@@ -133,7 +132,8 @@ def _stage(stage: dict[str, Any], peaks: dict[str, int]) -> dict[str, Any]:
     }
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_costs(path: Path) -> dict[str, Any]:
+    """Return a store's cost records by stage; {} where no night has written them."""
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError):

@@ -76,7 +76,7 @@ def measure_oneshot(
     }
     library = [python, "-c", LIBRARY, text]
     environment = child_environment(os.environ, pycache)
-    with _server(store, environment):
+    with serving(store, environment):
         # The first run of each compiles and reads what later ones find.
         said = {name: _run(command, environment)[1] for name, command in light.items()}
         for name in ("recall", "client"):
@@ -116,8 +116,15 @@ def child_environment(environ: Mapping[str, str], pycache: Path) -> dict[str, st
 
 
 @contextmanager
-def _server(store: Path, environment: Mapping[str, str]) -> Generator[None]:
-    command = [sys.executable, "-m", "noctuary.cli.main", "serve", "--store", str(store.absolute())]
+def serving(
+    store: Path, environment: Mapping[str, str], python: str = sys.executable
+) -> Generator[None]:
+    """Let a server of a store answer while the block runs.
+
+    Raises:
+        StoreError: If it does not start.
+    """
+    command = [python, "-m", "noctuary.cli.main", "serve", "--store", str(store.absolute())]
     # The prefix of compiled modules is no setting: the client must find the server's settings.
     process = subprocess.Popen(
         [*command, "--json"], env=dict(environment), stdout=subprocess.PIPE, text=True

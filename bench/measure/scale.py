@@ -28,6 +28,7 @@ from noctuary.core.errors import SourceFormatError
 
 SIZES = (10_000, 100_000, 1_000_000)
 LIMIT_GB = 6.0
+TOLD = {"OPENBLAS_NUM_THREADS": "1", "NOCTUARY_RUNNER_WORKERS": "0"}
 STORES = CHECKOUT / "artifacts" / "scale"
 RESULT = "scale.json"
 MODEL_NAME = f"minilm-{LAYERS}-layer-{INTERMEDIATE}"
@@ -46,8 +47,9 @@ def measure_size(size: int, root: Path, limit_bytes: int | None, *, keep: bool) 
     model = root / MODEL_NAME
     if not model.is_dir():
         write_cut_model(model)
-    first = run_night(source, store, model=str(model), limit_bytes=limit_bytes)
-    second = run_night(source, store, model=str(model), limit_bytes=limit_bytes)
+    told = {**TOLD, "NOCTUARY_ENCODER_MODEL": str(model)}
+    first = run_night(source, store, told, limit_bytes=limit_bytes)
+    second = run_night(source, store, told, limit_bytes=limit_bytes)
     return {"memories": size, "source_bytes": source.stat().st_size, "first": first,
             "nothing_new": second}  # fmt: skip
 
@@ -59,7 +61,7 @@ def measure_bundled(root: Path, limit_bytes: int | None) -> dict[str, Any]:
     if not source.is_file():
         write_store(source, size)
     shutil.rmtree(store, ignore_errors=True)
-    night = run_night(source, store, model=None, limit_bytes=limit_bytes)
+    night = run_night(source, store, TOLD, limit_bytes=limit_bytes)
     return {"memories": size, **_stage({"first": night}, "memory_vectors")}
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from bench.measure.cost import read_costs, total_costs
+from bench.measure.night import read_costs
 from bench.results import write_result
 from bench.suite.evaluation import EvaluationOptions, evaluate_set
 from bench.suite.kept import write_kept
@@ -105,8 +105,8 @@ class SuiteRun:
             self.ledger.record(name, "night", night.seconds)
         elif not self.ledger.has(name, "night"):
             # The store was built outside the suite: its own cost records are the next best.
-            records = read_costs(StorePaths(self.paths.store(name)).costs)
-            self.ledger.record(name, "night", total_costs(records)["wall_ms"] / _MS)
+            costs = read_costs(StorePaths(self.paths.store(name)).costs).values()
+            self.ledger.record(name, "night", sum(c.get("wall_ms", 0.0) for c in costs) / _MS)
         return self.ledger.sets[name]["night"]
 
     def _forget(self, name: str) -> None:

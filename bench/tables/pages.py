@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from bench.datasets import CHECKOUT
+from bench.tables.commits import write_commits
 from bench.tables.hooks import write_hooks
 from bench.tables.live import write_live
 from bench.tables.peers import write_peers
@@ -20,7 +21,7 @@ from noctuary.core.files import write_text
 DOCS = CHECKOUT / "docs" / "benchmarks"
 
 PAGES: Mapping[str, tuple[str, str, Callable[[Path], Iterable[str]]]] = {
-    "results": ("Cost and latency", "make bench", write_results),
+    "results": ("Latency and speed", "make bench", write_results),
     "quality": ("Retrieval quality", "make bench-quality", write_quality),
     "peers": ("Other stores in the same table", "make bench-peers", write_peers),
     "silence": (
@@ -32,6 +33,11 @@ PAGES: Mapping[str, tuple[str, str, Callable[[Path], Iterable[str]]]] = {
         "Waiting time of hooks",
         "python -m bench.measure hooks --store STORE --queries FILE --keep",
         write_hooks,
+    ),
+    "commits": (
+        "A commit beside an older one",
+        "python -m bench.measure commits --against COMMIT",
+        write_commits,
     ),
     "live": (
         "The live overlay and the next night",

@@ -1,4 +1,4 @@
-"""results.md: cost and latency, from cost-*, latency-*, speed, engines and encoding-*.json."""
+"""results.md: latency and speed, from latency-*, speed, engines and encoding-*.json."""
 
 from __future__ import annotations
 
@@ -28,12 +28,8 @@ _ENGINES = ("exact", "funnel", "lancedb")
 
 _ASKED = """## Question
 
-What does a night cost, and how long do you wait for a recall? Times are single runs on a shared
-machine ({machine}), so trust ratios before milliseconds. Texts are embedded by {encoder}."""
-
-_COST = """## Cost of a full night
-
-One night per set; memory is the highest peak of all assets."""
+How long do you wait for a recall? Times are single runs on a shared machine ({machine}), so trust
+ratios before milliseconds. Texts are embedded by {encoder}."""
 
 _LATENCY = """## Latency
 
@@ -62,22 +58,19 @@ second, {best} {library:.1f}. Per slice the ratio is {median:.2f} in the median,
 
 _LIMITS = """## Limits
 
-- Cost, latency and embedding ran on a loaded machine: see `load_average_1m`.
-- `json/cost-SET.json` has the assets of a night, `json/speed.json` the other promises and the steps
-  of a recall, `json/engines.json` p95, build times and early exits."""
+- Latency and embedding ran on a loaded machine: see `load_average_1m`.
+- `json/speed.json` has the other promises and the steps of a recall, `json/engines.json` p95, build
+  times and early exits."""
 
 
 def write_results(directory: Path) -> Iterator[str]:
-    """Yield the blocks for every cost, latency, speed, engine and encoding file of a directory."""
-    kinds = ("cost", "latency", "speed", "engines", "encoding")
-    costs, latencies, speeds, engines, encodings = (read_results(directory, k) for k in kinds)
-    documents = [*costs, *latencies, *speeds, *engines, *encodings]
+    """Yield the blocks for every latency, speed, engine and encoding file of a directory."""
+    kinds = ("latency", "speed", "engines", "encoding")
+    latencies, speeds, engines, encodings = (read_results(directory, k) for k in kinds)
+    documents = [*latencies, *speeds, *engines, *encodings]
     if not documents:
         return
     yield _ASKED.format(machine=documents[0]["manifest"]["machine"], encoder=ENCODER)
-    if costs:
-        yield _COST
-        yield table(map(_cost, costs))
     if latencies:
         k, warm, cold = (latencies[0][part] for part in ("manifest", "warm", "cold"))
         yield _LATENCY.format(k=k["k"], n=warm["n"], rounds=cold["rounds"])
@@ -100,17 +93,6 @@ def write_results(directory: Path) -> Iterator[str]:
         )  # fmt: skip
     yield _LIMITS
     yield commits(documents)
-
-
-def _cost(document: Mapping[str, Any]) -> Row:
-    total = document["total"]
-    return {
-        "set": document["dataset"],
-        "wall s": number(total["wall_ms"] / 1000, 2),
-        "CPU s": number(total["cpu_ms"] / 1000, 2),
-        "peak MB": number(total["peak_rss_bytes"] / 1e6, 1),
-        "store MB": number(document["store_bytes"] / 1e6, 1),
-    }
 
 
 def _latency(document: Mapping[str, Any]) -> Row:

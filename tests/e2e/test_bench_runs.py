@@ -29,7 +29,7 @@ TINY, STORE, STORES = f"../shared/data/{SET}", f"stores/{SET}", "stores"
 MEMORIES = 60
 
 RUNS: dict[str, list[str]] = {
-    "bench.measure cost": ["--store", STORE, "--name", SET],
+    "bench.measure commits": ["--against", "HEAD", "--runs", "1", "--rounds", "2"],
     "bench.measure engines": ["--sizes", "600"],
     "bench.measure hooks": [
         *("--store", STORE, "--queries", f"{TINY}/queries.jsonl", "--rounds", "2"),
@@ -85,6 +85,9 @@ def _build(directory: Path) -> None:
     skip = shutil.ignore_patterns("__pycache__", "memory.db*")
     for name in ("bench", "pipelines", "assets", "lib", "data/sample", "docs/benchmarks"):
         shutil.copytree(ROOT / name, checkout / name, ignore=skip)
+    for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "-m", "all"]):
+        who = ("-c", "user.name=bench", "-c", "user.email=bench@example.invalid")
+        subprocess.run(["git", *who, *words], cwd=checkout, check=True)
     write_tiny_model(directory / "tiny")
     rows, again = as_rows(records(MEMORIES)), list[dict[str, str]]()
     for name in SETS:

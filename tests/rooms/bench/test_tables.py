@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bench.measure.commits import middle
 from bench.results import write_result
 from bench.tables import pages, quality
 from bench.tables.markdown import commits, short, table
@@ -18,18 +19,6 @@ MANIFEST = {
     "machine": "Linux x, 2 cores",
     "load_average_1m": 0.5,
 }
-
-
-def cost() -> dict[str, Any]:
-    record = {"wall_ms": 1500, "cpu_ms": 2500, "peak_rss_bytes": 3_200_000, "bytes_on_disk": 10**6}
-    return {
-        "kind": "cost",
-        "dataset": "tiny",
-        "manifest": MANIFEST,
-        "store_bytes": 2_000_000,
-        "total": record,
-        "assets": [{"asset": "memories", **record, "rows": 12}],
-    }
 
 
 def latency() -> dict[str, Any]:
@@ -56,7 +45,6 @@ def latency() -> dict[str, Any]:
 
 @pytest.fixture
 def docs(tmp_path: Path) -> Path:
-    write_result(tmp_path / "json" / "cost-tiny.json", cost())
     write_result(tmp_path / "json" / "latency-tiny.json", latency())
     return tmp_path
 
@@ -73,17 +61,34 @@ def test_check_passes_on_what_was_written_and_fails_on_a_drift(
     page.write_text(page.read_text(encoding="utf-8").replace("2.50", "9.99"), encoding="utf-8")
     assert pages.main([*options, "--check"]) == 1
     said = capsys.readouterr().out
-    assert "-| tiny | 1.50 | 9.99 |" in said
-    assert "+| tiny | 1.50 | 2.50 |" in said
+    assert "-| tiny | 12 | 2.0 / 3.0 | 5.0 / 9.0 | 9.99 |" in said
+    assert "+| tiny | 12 | 2.0 / 3.0 | 5.0 / 9.0 | 2.50 |" in said
 
 
 def test_check_fails_when_a_json_file_changes_under_the_page(docs: Path) -> None:
     pages.main(["--docs", str(docs)])
-    file = docs / "json" / "cost-tiny.json"
+    file = docs / "json" / "latency-tiny.json"
     document = json.loads(file.read_text(encoding="utf-8"))
-    document["total"]["wall_ms"] = 13
+    document["warm"]["ratio_p50"] = 13
     file.write_text(json.dumps(document), encoding="utf-8")
     assert pages.main(["--docs", str(docs), "--check"]) == 1
+
+
+def test_commits_compares_the_medians_of_both_sides(tmp_path: Path) -> None:
+    def night(cpu_s: float, embedding_s: float) -> dict[str, Any]:
+        sizes = {"peak_rss_bytes": 3 * 10**8, "store_bytes": 10**7}
+        stages = {"memory_vectors": {"cpu_s": embedding_s, "rows": 5}}
+        return {"cpu_s": cpu_s, "wall_s": cpu_s / 2, **sizes, "stages": stages}
+
+    before = middle([night(90.0, 20.0), night(30.0, 20.0), night(40.0, 20.0)])
+    part = {"before": before, "now": middle([night(11.0, 5.0), night(9.0, 5.0)])}
+    manifest = {**MANIFEST, "against": "fedcba9876543210", "runs": 3}
+    document = {"kind": "commits", "parts": {"sample": {"manifest": manifest, **part}}}
+    write_result(tmp_path / "json" / "commits.json", document)
+    page = pages.render("commits", tmp_path / "json")
+    night_row = "| sample | 40.0 / 10.0 | 0.25 | 20.0 / 5.0 | 0.25 | 300 / 300 | 1.00 |"
+    assert night_row + " 10 / 10 | 1.00 |" in page
+    assert "| the rest | 20.0 / 5.0 |\n| night / embedding | 2.00 / 2.00 |" in page
 
 
 def test_the_committed_pages_are_what_the_committed_files_say() -> None:
