@@ -19,6 +19,7 @@ from noctuary.embed.sentence import open_sentence_encoder
 from noctuary.recall.inputs import encode_query, forget_queries, text_encoder
 from tests.e2e.driver import DONE, FAILED, run, run_night
 from tests.e2e.stores import Bench, build_small_source, sample_rows
+from tests.support.cross_encoder import require_models
 
 ASK = (
     "import json, sys\n"
@@ -76,6 +77,7 @@ def _trained(kind: str, texts: list[str]) -> Any:
 
 def save_model(directory: Path, kind: str, **pooling: Any) -> Path:
     """Save a random model of two thin layers as sentence-transformers folders are laid out."""
+    require_models()
     import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer

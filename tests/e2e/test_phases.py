@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,7 @@ def test_query_expansion_finds_by_the_words_of_similar_questions(
 def retrieved(store: Store) -> set[str]:
     """Every memory that the access log counts."""
     close_logs()
-    with sqlite3.connect(store.paths.access_log) as log:
+    with closing(sqlite3.connect(store.paths.access_log)) as log:
         return {memory_id for (memory_id,) in log.execute("SELECT memory_id FROM retrievals")}
 
 

@@ -97,7 +97,9 @@ class GraphSource:
         """Return whether any memory must not show in names."""
         return not bool(self.allowed.all())
 
-    def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def query(
+        self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()
+    ) -> list[tuple[Any, ...]]:
         """Return the rows of a statement."""
         return self.rows.execute(sql, values).fetchall()
 
@@ -188,12 +190,12 @@ _CANDIDATES = 1_500  # names of each sort that are compared: some tenth of a sec
 # Names with the same beginning, with a word of the text, and those held most: a typo at the
 # beginning still finds these.
 _RESEMBLING = """
-SELECT * FROM (SELECT name FROM concept_names WHERE ?1 <> '' AND name >= ?1
-    AND name < ?1 || char(1114111) LIMIT ?3)
-UNION SELECT * FROM (SELECT name FROM concept_names, json_each(?2)
-    WHERE instr(' ' || name || ' ', ' ' || value || ' ') LIMIT ?3)
+SELECT * FROM (SELECT name FROM concept_names WHERE :start <> '' AND name >= :start
+    AND name < :start || char(1114111) LIMIT :most)
+UNION SELECT * FROM (SELECT name FROM concept_names, json_each(:words)
+    WHERE instr(' ' || name || ' ', ' ' || value || ' ') LIMIT :most)
 UNION SELECT * FROM (SELECT name FROM concepts JOIN concept_names USING (ordinal)
-    ORDER BY df DESC, ordinal LIMIT ?3)
+    ORDER BY df DESC, ordinal LIMIT :most)
 """
 _AUTHOR_FIELDS = "tags, category, expanded_keywords, wing, room, session_id, user"
 
@@ -256,8 +258,9 @@ class NameBook:
 
         name = fold_name(text)
         words = name.split()
-        asked = [name[:_PREFIX_CHARACTERS], json.dumps(words), _CANDIDATES]
-        candidates = [name for (name,) in self.source.query(_RESEMBLING, asked)]
+        asked = {"start": name[:_PREFIX_CHARACTERS], "words": json.dumps(words)}
+        found = self.source.query(_RESEMBLING, {**asked, "most": _CANDIDATES})
+        candidates = [name for (name,) in found]
         near = difflib.get_close_matches(name, candidates, _NEAREST_TRIED, _NEAREST_CUTOFF)
         near += [c for c in candidates if not set(words).isdisjoint(c.split())][:_NEAREST_TRIED]
         ordinals = (i for i in map(self.find, near) if i is not None)

@@ -411,7 +411,9 @@ def _date_format(path: Path, named: Mapping[str, object]) -> str:
     back = None
     # Doubled directives fail in the regular expression that Python builds from the format.
     with suppress(TypeError, ValueError, re.error, IndexError, KeyError, OverflowError):
-        back = datetime.strptime(known.strftime(str(pattern)), str(pattern))  # noqa: DTZ007
+        text, another = (known.replace(year=y).strftime(str(pattern)) for y in (2026, 2054))
+        # The same day of the week in another year: Python warns of a format without a year.
+        back = None if text == another else datetime.strptime(text, str(pattern))  # noqa: DTZ007
     is_whole = isinstance(pattern, str) and back is not None and back.date() == known.date()
     if pattern != "" and not is_whole:
         raise SourceFormatError(

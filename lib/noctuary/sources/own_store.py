@@ -420,10 +420,8 @@ def _find_replaced(
 ) -> tuple[str | None, str | None]:
     """Return wing and room of the memory to replace; refuse one of another user or wing."""
     # Such a memory is reported as missing.
-    sql = (
-        "SELECT wing, room FROM memories WHERE id = ?1 AND user IS ?2 AND (?3 IS NULL OR wing = ?3)"
-    )
-    values = (key, record.user, record.wing)
+    sql = "SELECT wing, room FROM memories WHERE id = ? AND user IS ? AND (? IS NULL OR wing = ?)"
+    values = (key, record.user, record.wing, record.wing)
     found = db.execute(sql, values).fetchone() if abs(key) < 2**63 else None
     if found is None:
         raise MemoryRefusedError(
@@ -532,21 +530,21 @@ def _similarity(plain: str, words: frozenset[str], text: str) -> float:
 def _candidates(
     db: sqlite3.Connection, record: MemoryRecord, key: int
 ) -> Iterator[tuple[int, str]]:
-    may_see = "m.id < ?1 AND (m.user IS NULL OR m.user IS ?2) AND (?3 IS NULL OR m.wing IS ?3)"
-    values = (key, record.user, record.wing)
-    same = f"SELECT m.id, m.content FROM memories m WHERE m.text_key = ?4 AND {may_see} LIMIT ?5"
-    yield from db.execute(same, (*values, _text_key(record.content), _SIMILAR_AT_MOST + 1))
+    may_see = "m.id < ? AND (m.user IS NULL OR m.user IS ?) AND (? IS NULL OR m.wing IS ?)"
+    values = (key, record.user, record.wing, record.wing)
+    same = f"SELECT m.id, m.content FROM memories m WHERE m.text_key = ? AND {may_see} LIMIT ?"
+    yield from db.execute(same, (_text_key(record.content), *values, _SIMILAR_AT_MOST + 1))
     words = {w for w in re.findall(r"\w+", record.content.lower()) if not is_stop_word(w)}
     # The longest words are usually the rarest. Of a common one the newest rows suffice: ranking
     # all of 100,000 takes a second.
     asked = sorted(words, key=lambda word: (-len(word), word))[:_WORDS_ASKED]
     held = (
         "SELECT m.id FROM memories_fts f JOIN memories m ON m.id = f.rowid "
-        f"WHERE memories_fts MATCH ?4 AND {may_see} ORDER BY f.rowid DESC LIMIT ?5"
+        f"WHERE memories_fts MATCH ? AND {may_see} ORDER BY f.rowid DESC LIMIT ?"
     )
     hits = Counter[int]()
     for word in asked:
-        found = db.execute(held, (*values, f'content : "{word}"', _ROWS_A_WORD))
+        found = db.execute(held, (f'content : "{word}"', *values, _ROWS_A_WORD))
         hits.update(row_id for (row_id,) in found)
     near = [row_id for row_id, _ in hits.most_common(_CANDIDATES)]
     texts = "SELECT id, content FROM memories WHERE id IN (SELECT value FROM json_each(?))"

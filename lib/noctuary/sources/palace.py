@@ -153,15 +153,17 @@ class PalaceSource(PinnedFile):
     ) -> Mapping[int, Mapping[str, object]]:
         """Return the metadata of drawers by row number, all or only those under `keys`."""
         found: defaultdict[int, dict[str, object]] = defaultdict(dict)
-        where = "WHERE id IN (SELECT value FROM json_each(?1))"
+        where = "WHERE id IN (SELECT value FROM json_each(?))"
         where += f" AND key IN ({_quoted(keys)})" if keys else ""
         names = ", ".join(self._values)
         sql = f"SELECT id, key, 0, {names} FROM embedding_metadata {where}"
+        wanted = [json.dumps([*row_ids])]
         if self._has_arrays:
             sql += (
                 f" UNION ALL SELECT id, key, rowid, {names} FROM embedding_metadata_array {where}"
             )
-        for row_id, key, place, *typed in self._stream(f"{sql} ORDER BY 3", json.dumps([*row_ids])):
+            wanted *= 2
+        for row_id, key, place, *typed in self._stream(f"{sql} ORDER BY 3", *wanted):
             value, fields = self._value(typed), found[row_id]
             if not place:
                 fields[str(key)] = value
@@ -186,9 +188,9 @@ class PalaceSource(PinnedFile):
 
     def _queued(self, last_seq: int) -> int:
         """Return the number of writes to the collection waiting in Chroma's queue."""
-        where = "seq_id > ?1 AND substr(topic, -length(?2)) = ?2"
+        where = "seq_id > ? AND substr(topic, -length(?)) = ?"
         sql = f"SELECT count(*) FROM embeddings_queue WHERE {where}"
-        return int(self._one(sql, last_seq, self._collection))
+        return int(self._one(sql, last_seq, self._collection, self._collection))
 
     def _page_sql(self, where: str) -> str:
         """Return the query for number, id and mark of every drawer of a segment, by id."""

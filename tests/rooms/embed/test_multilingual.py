@@ -23,6 +23,7 @@ from noctuary.embed.multilingual import (
 )
 from noctuary.embed.onnx import OnnxEncoder
 from noctuary.embed.sentence import export_onnx, locate_model, open_sentence_encoder
+from tests.support.cross_encoder import require_models
 
 HIDDEN, LAYERS, HEADS, INNER, POSITIONS = 32, 2, 4, 64, 64
 PIECES = ["<s>", "<pad>", "</s>", "<unk>", "▁", "▁key", "▁the", "钥匙", "在", *"key", "▁query", ":"]
@@ -90,6 +91,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def folder(packed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    require_models()
     directory = tmp_path_factory.mktemp("home") / "models" / "tiny"
     unpack(packed, directory)
     return directory

@@ -24,7 +24,13 @@ from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Positions
 from noctuary.recall.rerank import Reranker, open_reranker
 from noctuary.recall.result import RecallWarning
-from tests.support.cross_encoder import MOST_MARKERS, any_query, marked_text, write_cross_encoder
+from tests.support.cross_encoder import (
+    MOST_MARKERS,
+    any_query,
+    marked_text,
+    require_models,
+    write_cross_encoder,
+)
 from tests.support.lookups import MemoryLookups, Stored, candidates_of, context_of, reason_of
 
 PROFILE = RetrievalProfile()
@@ -225,13 +231,15 @@ def test_with_a_damaged_model_the_fused_order_stands(model: Path, tmp_path: Path
 def test_a_model_that_is_not_there_is_a_warning_with_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "sentence_transformers", None)
+        found = warned(Reranker("any").score("river", ["stone"], AMPLE_MS))
+    assert found.code == "reranker_unavailable"
+    assert "noctuary[models]" in found.message
+    require_models()
     found = warned(Reranker(str(tmp_path / "nothing")).score("river", ["stone"], AMPLE_MS))
     assert found.code == "reranker_unavailable"
     assert "Give the directory" in found.message
-    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    found = warned(Reranker("any").score("river", ["stone"], AMPLE_MS))
-    assert found.code == "reranker_unavailable"
-    assert "noctuary[models]" in found.message
 
 
 def test_what_gives_no_number_for_each_text_is_refused(model: Path, tmp_path: Path) -> None:

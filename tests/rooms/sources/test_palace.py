@@ -201,10 +201,12 @@ def test_a_sensitive_drawers_marks_stay_with_it(palace: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize("below", ["", "palace"])
 def test_a_palace_is_found_in_its_folder_and_one_above(filed: Path, below: str) -> None:
-    assert open_source(filed).identity().kind == KIND
+    with open_source(filed) as source:
+        assert source.identity().kind == KIND
     home = filed.parent / "home"
     shutil.copytree(filed, home / "palace", dirs_exist_ok=True)
-    assert open_source(home / below).identity().kind == KIND
+    with open_source(home / below) as source:
+        assert source.identity().kind == KIND
 
 
 def test_what_is_filed_meanwhile_belongs_to_the_next_reading(palace: Path) -> None:
