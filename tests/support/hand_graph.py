@@ -10,15 +10,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.graph.fold import ROLES
 from noctuary.graph.sessions import SessionArrays
-from noctuary.graph.walk import (
-    OPEN_END_US,
-    RELATIONS,
-    ROLES,
-    GraphArrays,
-    MentionArrays,
-    RareConcepts,
-)
+from noctuary.graph.walk import OPEN_END_US, RELATIONS, GraphArrays, MentionArrays, RareConcepts
 from noctuary.recall.legs import GraphLeg, GraphRanking, SnapshotGraph
 from noctuary.recall.query import Facet
 from noctuary.recall.reader import SnapshotReader

@@ -250,7 +250,7 @@ def test_nothing_of_another_user_is_injected_or_restored(dense_store: Store, hom
 
 
 def test_a_hook_loads_what_it_needs(dense_store: Store, home: Path) -> None:
-    """A compaction is journalled without numpy, settings or click; a prompt needs no click."""
+    """A compaction is journalled without settings; a prompt is answered without numpy."""
     code = """
 import os, sys, time
 def leave(code):
@@ -267,8 +267,9 @@ main()
     }
     assert "noctuary.agents.hooks" in loaded["compact"]
     assert not loaded["compact"] & {"numpy", "click", "sqlite3", "noctuary.core.settings"}
-    assert "noctuary.recall.engine" in loaded["prompt"]
-    assert not loaded["prompt"] & {"click", "lancedb", "pyarrow", "dagster", "torch", "yaml"}
+    assert not {"noctuary.context.inject"} & loaded["compact"], "it injects nothing"
+    assert "noctuary.recall.words" in loaded["prompt"]
+    assert not loaded["prompt"] & {"numpy", "click", "dataclasses", "_hashlib", "asyncio"}
 
 
 def _contents(store: Store) -> list[tuple[str, str | None]]:
