@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from noctuary.agents.client import (
+    HAS_SERVERS,
     LIFETIME_S,
     PROMPT,
     SESSION_START,
@@ -375,6 +376,7 @@ class HookProcess:
         self.agent = agent
         self.event_name = ""
         self.is_cut = False  # whether the deadline cut the answer short
+        self.lacks_server = False  # whether one would have answered this event, or will the next
         self.unrecorded: tuple[Any, Sequence[Memory], str] | None = None  # store, memories, query
         self.lifetime_s = LIFETIME_S
         self._store = store
@@ -434,9 +436,8 @@ class HookProcess:
             left_ms = max(0.0, (until_s - time.monotonic()) * 1000)
             return recall(query, **asked, store=self._store, deadline_ms=left_ms).to_json()
 
-        found = _in_time(recall_here, until_s + COLD_GRACE_S)
-        self.start_server()
-        return found
+        self.lacks_server = True
+        return _in_time(recall_here, until_s + COLD_GRACE_S)
 
     def _recall_by_words(self, query: str, asked: Mapping[str, Any]) -> Answer | None:
         """Return an answer by words alone; None where something asks for more than words."""
@@ -558,10 +559,10 @@ class HookProcess:
         return Failure("capture", "no process could be started to keep the session's turns")
 
     def prepare(self) -> None:
-        """Prune the state of old sessions and start a server where that is configured."""
+        """Prune the state of old sessions; the first prompt is to meet a server."""
         if self._home is not None:
             prune_sessions(self._home / SESSIONS)
-        self.start_server()
+        self.lacks_server = True
 
     def count(self, event: str, failure: Failure | None) -> bool:
         """Count a call; return whether to tell the user of the failure now."""
@@ -587,11 +588,11 @@ class HookProcess:
 
     def start_server(self) -> None:
         """Start `noctuary serve` in the background, unless that was tried a moment ago."""
-        settings = self.settings()
-        if isinstance(settings, Failure) or not settings.start_server:
+        settings = self.settings() if self.lacks_server and HAS_SERVERS else None
+        if settings is None or isinstance(settings, Failure) or not settings.start_server:
             return
         home = self._made_home()
-        if home is None:
+        if home is None or not self._store_directory():
             return
         stamp = home / STAMP
         try:
@@ -767,6 +768,7 @@ def answer_in_time(
     tell(answer(raw, process))
     process.event_name = ""  # answered: the rest is no timeout
     process.record_injection()
+    process.start_server()
 
 
 def answer(raw: bytes, process: HookProcess) -> bytes:

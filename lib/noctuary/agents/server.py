@@ -105,7 +105,7 @@ def _answer_event(
 
 
 class _ServedHook(HookProcess):
-    """The process of an event that this server answers."""
+    """The process of an event that this server answers; nobody asks it to start another."""
 
     def __init__(self, agent: str, store: Path, started_s: float, settings: HookSettings) -> None:
         super().__init__(agent, str(store), environment_home(), started_s)
@@ -114,9 +114,6 @@ class _ServedHook(HookProcess):
     def recall(self, query: str, **asked: Any) -> Mapping[str, Any] | Failure:
         left_ms = max(0.0, (self.until_s() - time.monotonic()) * 1000)
         return recall(query, **asked, store=self._store, deadline_ms=left_ms).to_json()
-
-    def start_server(self) -> None:
-        """Start none: this one answers."""
 
 
 def _not_for_us(store: Path, request: Mapping[str, Any]) -> Refusal | None:
@@ -211,11 +208,11 @@ class Server:
         self, ready: Callable[[], None] = lambda: None, prepare: Callable[[], None] = lambda: None
     ) -> str:
         """Listen and answer; return why it ended: "stopped", "idle" or "socket_gone"."""
-        # `prepare` is called with the store's place taken, `ready` once clients are answered; a
+        # `prepare` is called with the store's place taken and before any client sees it, who would
+        # wait for it; `ready` once clients are answered; a
         # `StoreLockedError` names another server, a `StoreError` a fault of the socket.
-        with _claimed(self.place, self._store) as listener:
+        with _claimed(self.place, self._store, prepare) as listener:
             own = self.place.socket.stat().st_ino
-            prepare()
             ready()
             self._last_s = time.monotonic()
             reason = self._accept_until_done(listener, own)
@@ -388,7 +385,7 @@ def read_fallback(place: Place) -> Fallback | None:
 
 
 @contextmanager
-def _claimed(place: Place, store: Path) -> Generator[socket.socket]:
+def _claimed(place: Place, store: Path, prepare: Callable[[], None]) -> Generator[socket.socket]:
     """Hold a store's place for the block: its lock and a listening socket of mode 0600."""
     # The lock dies with its holder, so a socket that is found while holding it is a dead server's.
     _make_private(place.directory)
@@ -397,8 +394,9 @@ def _claimed(place: Place, store: Path) -> Generator[socket.socket]:
         hold_lock(place.lock, lambda holder: f"another server (process {holder}) {said}"),
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
     ):
+        place.socket.unlink(missing_ok=True)
+        prepare()
         try:
-            place.socket.unlink(missing_ok=True)
             listener.bind(str(place.socket))
             # The directory is private meanwhile.
             place.socket.chmod(0o600)

@@ -15,7 +15,7 @@ import pytest
 
 from noctuary.agents.client import LIFETIME_S, MAX_EVENT_BYTES, parse_options
 from noctuary.agents.state import COUNTERS, JOURNAL, read_counters, read_journal
-from tests.support.hook_runner import Case, run_cases, run_installed
+from tests.support.hook_runner import NO_SERVER, Case, run_cases, run_installed
 from tests.support.hook_shapes import AGENTS, stdout_faults
 from tests.support.store import Store
 
@@ -36,7 +36,7 @@ def run_script(
         [sys.executable, "-c", code, *arguments],
         input=raw,
         capture_output=True,
-        env={**known, **environ},
+        env={**known, **NO_SERVER, **environ},
         timeout=30,
         check=False,
     )
