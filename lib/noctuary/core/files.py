@@ -317,6 +317,17 @@ def _map(path: Path) -> tuple[mmap.mmap, list[_Place]]:
     return mapped, places
 
 
+def release_pages(array: NDArray[Any]) -> None:
+    """Give back the memory of the file that an array is mapped from; it is read again if needed."""
+    import mmap
+
+    advice, held = getattr(mmap, "MADV_DONTNEED", None), array.base
+    while held is not None and not isinstance(held, mmap.mmap):
+        held = held.obj if isinstance(held, memoryview) else getattr(held, "base", None)
+    if advice is not None and held is not None:
+        held.madvise(advice)
+
+
 def group_arrays(arrays: Mapping[str, NDArray[Any]], group: str) -> dict[str, NDArray[Any]]:
     """Return the arrays that are named "group.field", by field."""
     named = ((name.partition("."), array) for name, array in arrays.items())
