@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from noctuary.core import store as layout
 from noctuary.core.files import view_arrays
 from noctuary.core.foreign_json import parse_json
-from noctuary.core.types import DAMAGED_TEXT, LIVE_KINDS, UNDATED_US, from_micros
+from noctuary.core.types import DAMAGED_TEXT, LIVE_KINDS, from_micros
 from noctuary.graph.fold import ABOUT, NameTable, fold_name, link_query
 from noctuary.recall.profile import OFF, RetrievalProfile, resolve_for_recall
 from noctuary.recall.result import (
@@ -99,8 +99,7 @@ class WordRecaller:
         if asked.size > MOST_POSTINGS:
             return None
         hits = _rank(snapshot, asked, profile, k)
-        if profile.date_boost > 0 and _names_dates(query, snapshot, hits):
-            return None
+        hits = _lift_dates(snapshot, query, hits, profile.date_boost)
         rows = snapshot.rows_of([hit.position for hit in hits[:k]])
         if any(row["content"] is DAMAGED_TEXT for row in rows.values()):
             return None
@@ -308,15 +307,22 @@ def _rank(snapshot: _Snapshot, asked: _Words, profile: RetrievalProfile, k: int)
     return sorted(hits, key=lambda hit: (-hit.final, -hit.relevance, hit.position))
 
 
-def _names_dates(query: str, snapshot: _Snapshot, hits: Sequence[_Hit]) -> bool:
-    """Say whether a prompt names dates that would lift memories of that time (phase `dates`)."""
-    if not any(map(str.isdigit, query)):
-        return False
+def _lift_dates(
+    snapshot: _Snapshot, query: str, hits: Sequence[_Hit], boost: float
+) -> Sequence[_Hit]:
+    """Lift memories of the dates that a prompt names: phases `dates` and `scale`."""
+    if boost <= 0 or not any(map(str.isdigit, query)):
+        return hits
     from noctuary.text.dates import find_windows
 
-    moments = {snapshot.created_at_us[hit.position] for hit in hits} - {UNDATED_US}
-    years = {moment.year for micros in moments if (moment := from_micros(micros)) is not None}
-    return bool(find_windows(query, sorted(years)))
+    moments = ((hit.position, from_micros(snapshot.created_at_us[hit.position])) for hit in hits)
+    days = {position: moment.date() for position, moment in moments if moment is not None}
+    windows = find_windows(query, sorted({day.year for day in days.values()}))
+    lifted = {p for p, day in days.items() if any(w.first <= day <= w.last for w in windows)}
+    finals = [hit.final * (1.0 + boost if hit.position in lifted else 1.0) for hit in hits]
+    divisor = max(1.0, *finals) if finals else 1.0
+    moved = [hit._replace(final=f / divisor) for hit, f in zip(hits, finals, strict=True)]
+    return sorted(moved, key=lambda hit: -hit.final)
 
 
 def _describe(

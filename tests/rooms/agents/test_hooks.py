@@ -341,7 +341,8 @@ def test_an_answer_that_the_deadline_cut_short_is_counted(
     monkeypatch.setenv("NOCTUARY_HOOK_SCOPE", "store")
     process = Until(str(dense_store.root), time.monotonic() + until_s, home)
     # More than words alone may answer: the whole recall is asked.
-    event = prompt(text="where is the spare key kept on 2026-01-02", cwd=str(home))
+    monkeypatch.setenv("NOCTUARY_RECALL_EXACT_MATCH_BONUS", "0.1")
+    event = prompt(text="where is the spare key kept", cwd=str(home))
     handle(event, process)
     (counted,) = read_counters(home / COUNTERS).events
     assert (counted.calls, counted.failures, counted.cut_short) == (1, 0, cut)
