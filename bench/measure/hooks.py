@@ -54,6 +54,7 @@ def measure_hooks(store: Path, prompts: Sequence[str], rounds: int = ROUNDS) -> 
         environ = {n: v for n, v in os.environ.items() if not n.startswith("NOCTUARY_")}
         environ = child_environment(environ, Path(folder) / "pycache")
         environ |= {"NOCTUARY_HOME": str(home), "NOCTUARY_HOOK_CAPTURE": "false"}
+        environ["NOCTUARY_HOOK_START_SERVER"] = "false"  # who is measured without one stays so
         warm = {**environ, "XDG_RUNTIME_DIR": str(runtime)}
         cold = {**environ, "XDG_RUNTIME_DIR": str(Path(folder) / "none")}
         server = subprocess.Popen(
