@@ -76,6 +76,8 @@ def _copy(
     environ = {n: v for n, v in os.environ.items() if not n.startswith("NOCTUARY_")}
     environ = child_environment(environ, folder / "pycache")
     environ |= {"NOCTUARY_HOME": str(home), "NOCTUARY_HOOK_CAPTURE": "false"}
+    if python == sys.executable:  # an older commit refuses what it does not know
+        environ["NOCTUARY_HOOK_START_SERVER"] = "false"  # who is measured without one stays so
     warm = {**environ, "XDG_RUNTIME_DIR": str(runtime)}
     stack.enter_context(serving(home / store.name, warm, python))
     return python, warm, {**environ, "XDG_RUNTIME_DIR": str(folder / "none")}

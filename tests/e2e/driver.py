@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.night_forks import NightForks
+from tests.support.hook_runner import NO_SERVER
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -61,7 +62,7 @@ def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str,
     """
     foreign = ("NOCTUARY_", "DAGSTER_", "MAKE", "MFLAGS")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-    told = {"OMP_NUM_THREADS": "1", "NOCTUARY_EVALUATION_EXACT_QUERIES": "8"}
+    told = {"OMP_NUM_THREADS": "1", "NOCTUARY_EVALUATION_EXACT_QUERIES": "8", **NO_SERVER}
     return {**kept, **told, "NOCTUARY_HOME": str(home), **(extra or {})}
 
 

@@ -13,13 +13,13 @@ from noctuary.context.render import worth_injecting
 from noctuary.evaluate.abstain import choose_threshold, find_usual, floor_score, reached_by
 from noctuary.recall.answerability import (
     Features,
-    combine,
     find_attribution,
     find_supports,
     read_words,
 )
 from noctuary.recall.result import FEATURES as ALL_FEATURES
 from noctuary.recall.result import RELATIVE_BAR, SIGNALS, WORDS, Measure
+from noctuary.recall.support import combine
 from tests.support.calibration import calibrated
 
 SHARES = st.floats(0.0, 1.0)

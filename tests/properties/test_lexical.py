@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from noctuary.lexical import search
 from noctuary.lexical.build import build_postings
 from noctuary.lexical.search import add_scores, best_positions, top_positions
-from noctuary.text.tokens import MAX_TOKEN_CHARS, encode_tokens, normalize, tokenize
+from noctuary.text.marks import PLAIN_SIGNS
+from noctuary.text.tokens import MAX_TOKEN_CHARS, encode_tokens, is_plain, normalize, tokenize
 
 words = st.sampled_from(["a", "b", "c", "d", "е", "使用", "v1.2", "zz"])
 documents = st.lists(st.lists(words, max_size=12), max_size=15)
@@ -134,3 +135,11 @@ def test_ascii_text_has_the_tokens_that_the_unicode_path_gives(text: str) -> Non
     alone, beside = tokenize(text), tokenize(text + " 漢")
     if beside != ["漢"]:
         assert beside == [*alone, "漢"]
+
+
+@given(text=st.text(st.sampled_from("ab9Z_ .,'-/@:\n+#" + PLAIN_SIGNS), max_size=40))
+def test_a_text_of_plain_signs_is_cut_as_by_the_patterns_for_every_script(text: str) -> None:
+    assert is_plain(text)
+    assert unicodedata.normalize("NFKC", text) == normalize(text) == text
+    # One letter beyond ASCII, as a word of its own.
+    assert tokenize(f"{text}\nzq\n\u00fc") == [*tokenize(f"{text}\nzq"), "u"]

@@ -13,28 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from noctuary.core.types import UNDATED_US, MemoryRecord, to_micros
+from noctuary.core.types import UNDATED_US, to_micros
+from noctuary.graph.fold import ROLES, Name, NameTable, link_query
 from noctuary.graph.sessions import MIN_MEMBERS, Posting, SessionArrays
-from noctuary.graph.walk import (
-    OPEN_END_US,
-    ROLES,
-    GraphArrays,
-    MentionArrays,
-    Name,
-    RareConcepts,
-    link_query,
-)
+from noctuary.graph.walk import OPEN_END_US, GraphArrays, MentionArrays, RareConcepts
 from noctuary.recall.engine import Recaller
 from noctuary.recall.legs import GraphLeg, GraphRanking, SnapshotGraph, path_of
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Facet, Mask, Scope, build_mask
 from noctuary.recall.reader import SnapshotReader
+from tests.support.crowd import USERS, WINGS, WORDS, crowded
 from tests.support.lean import write_encoder
-from tests.support.store import Store, day_us, memory, new_store, renumber, turns
-
-USERS = ("ana", "ben", "eva")
-WINGS = ("home", "work")
-WORDS = ("cat", "key", "boiler", "invoice", "flight", "doctor", "release", "door", "Atlas")
+from tests.support.store import Store, memory, new_store, renumber
 
 names = st.sampled_from([None, *USERS])
 scopes = st.builds(
@@ -57,29 +47,6 @@ profiles = st.builds(
     depth=st.sampled_from([1, 3, 50]),
 )
 queries = st.lists(st.sampled_from((*WORDS, *USERS)), min_size=1, max_size=3).map(" ".join)
-
-
-def crowded() -> list[MemoryRecord]:
-    """Every word in memories of every user and of nobody, linked by name and by turn."""
-    rows: list[MemoryRecord] = []
-    for number, word in enumerate(WORDS):
-        for user in (None, *USERS):
-            wing = WINGS[number % 2]
-            rows.append(
-                memory(
-                    f"Atlas {word}: the {word} of {user or 'the house'} needs a release.",
-                    wing=wing,
-                    room="hall" if number % 3 else None,
-                    user=user,
-                    importance=number / 10,
-                    created_at_us=UNDATED_US if number == 4 else day_us(number + 1),
-                )
-            )
-    for user, other in zip(USERS, (*USERS[1:], USERS[0]), strict=True):
-        texts = [f"{user}: what about the Atlas {word} and the {word}?" for word in WORDS]
-        texts[::3] = [f"{text} Let us ask {other}." for text in texts[::3]]
-        rows += turns("shared-session", *texts, user=user)
-    return renumber(rows)
 
 
 @pytest.fixture(scope="module")
@@ -142,12 +109,17 @@ class Without(SnapshotGraph):
     def edges(self) -> GraphArrays:
         return self._steps
 
-    def _named(self, names: Sequence[str]) -> Mapping[str, Name]:
+    def names_seen(self, mask: Mask | None) -> NameTable:
         """A name that nothing visible is about and nobody says anything under is none either."""
         rows = np.repeat(np.arange(self.mentions.indptr.size - 1), np.diff(self.mentions.indptr))
         held = {*rows[self.mentions.roles == ROLES.index("about")].tolist()}
         held |= {*self.sessions.speakers.tolist()}
-        return {n: name for n, name in super()._named(names).items() if name.ordinal in held}
+        table = super().names_seen(mask)
+
+        def named(asked: Sequence[str]) -> Mapping[str, Name]:
+            return {n: name for n, name in table.names(asked).items() if name.ordinal in held}
+
+        return table._replace(names=named)
 
     def postings(self, terms: Sequence[str]) -> list[Posting]:
         found = super().postings(terms)

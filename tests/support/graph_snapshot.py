@@ -20,8 +20,8 @@ from noctuary.core.manifest import Manifest, compute_digest, describe_files, wri
 from noctuary.core.store import record_night
 from noctuary.core.types import UNDATED_US, MemoryRecord
 from noctuary.graph.build import build_sessions
-from noctuary.graph.fold import concept_id, fold_name
-from noctuary.graph.walk import OPEN_END_US, RELATIONS, ROLES
+from noctuary.graph.fold import ROLES, concept_id, fold_name
+from noctuary.graph.walk import OPEN_END_US, RELATIONS
 from noctuary.snapshot.pack import ROWS_SCHEMA
 from noctuary.snapshot.publish import CheckResult, publish_candidate, store_verdict
 from tests.support.hand_graph import no_rare_concepts

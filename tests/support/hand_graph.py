@@ -5,20 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.graph.fold import ROLES, Name, NameTable
 from noctuary.graph.sessions import SessionArrays
-from noctuary.graph.walk import (
-    OPEN_END_US,
-    RELATIONS,
-    ROLES,
-    GraphArrays,
-    MentionArrays,
-    RareConcepts,
-)
+from noctuary.graph.walk import OPEN_END_US, RELATIONS, GraphArrays, MentionArrays, RareConcepts
 from noctuary.recall.legs import GraphLeg, GraphRanking, SnapshotGraph
 from noctuary.recall.query import Facet
 from noctuary.recall.reader import SnapshotReader
@@ -58,14 +52,15 @@ class HandReader:
         held = [term for term, _ in self.held]
         return [(bisect_left(held, t), bisect_right(held, t)) for t in terms if t in held]
 
-    def look_up(
-        self, table: str, key: str, columns: str, values: Sequence[str]
-    ) -> list[tuple[Any, ...]]:
-        if table == "link_starts":
-            assert (key, columns) == ("word", "word, words")
-            return [(word, STARTS[word]) for word in values if word in STARTS]
-        assert (table, key, columns) == ("links", "name", "name, ordinal, weight, cased")
-        return [(name, *LINKS[name]) for name in values if name in LINKS]
+    def name_table(self) -> NameTable:
+        def longest(words: Sequence[str]) -> dict[str, int]:
+            return {word: STARTS[word] for word in words if word in STARTS}
+
+        def names(asked: Sequence[str]) -> dict[str, Name]:
+            found = {name: LINKS[name] for name in asked if name in LINKS}
+            return {name: Name(o, w, bool(cased)) for name, (o, w, cased) in found.items()}
+
+        return NameTable(longest, names)
 
 
 def _edges(*edges: tuple[int, int]) -> GraphArrays:

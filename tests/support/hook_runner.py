@@ -31,6 +31,10 @@ PER_PARENT = 500
 """Cases of one parent: they and their results are in memory at once."""
 
 
+NO_SERVER = {"NOCTUARY_HOOK_START_SERVER": "false"}
+"""For every case that does not ask for one: a server would outlive it."""
+
+
 class Case(NamedTuple):
     """One hook process.
 
@@ -100,7 +104,7 @@ def run_installed(
         [*command, *(given if arguments is None else arguments)],
         input=case.raw,
         capture_output=True,
-        env={**environ, **case.environ},
+        env={**environ, **NO_SERVER, **case.environ},
         timeout=wait_s,
         check=False,
     )
@@ -136,7 +140,7 @@ def _become(case: Case, stdin: int, stdout: int, others: tuple[int, ...]) -> Non
         for handle in (stdin, stdout, *others, *case.closed):
             if handle > 2 or handle in case.closed:
                 os.close(handle)
-        os.environ.update(case.environ)
+        os.environ.update({**NO_SERVER, **case.environ})
         if case.max_file_bytes is not None:
             limits = (case.max_file_bytes, case.max_file_bytes)
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)

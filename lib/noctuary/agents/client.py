@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _SOCKET_PATH_BYTES = 100  # sun_path holds 108 on Linux, 104 on macOS, the closing NUL included
 _LOOSE_BITS = 0o077
-_HAS_SERVERS = hasattr(os, "geteuid")  # Windows has no unix sockets either
+HAS_SERVERS = hasattr(os, "geteuid")  # Windows has no unix sockets either
 
 
 def locate_server(store: str | Path, environ: Mapping[str, str] | None = None) -> tuple[str, str]:
@@ -53,7 +53,7 @@ def locate_server(store: str | Path, environ: Mapping[str, str] | None = None) -
 
 def _user_id() -> int:
     """Return whose process this is; 0 where users have no numbers, and no server runs."""
-    return os.geteuid() if _HAS_SERVERS else 0
+    return os.geteuid() if HAS_SERVERS else 0
 
 
 def directory_fault(directory: str | Path) -> str | None:
@@ -139,8 +139,11 @@ CLIENT_WAIT_S = 5.0  # above the server's deadline: one that is alive has always
 _CHUNK_BYTES = 1 << 16
 _CONNECT_TIMEOUT_S = 0.1  # it takes microseconds; only a full queue of a stuck server waits
 _GRACE_S = 0.25  # beyond the caller's own deadline: transport, and steps that cannot be interrupted
-# Where the store is, is in the request; where shared models are, matters to a night only.
-_IRRELEVANT_VARIABLES = frozenset({"NOCTUARY_STORE", "NOCTUARY_SHARED"})
+# Where the store is, is in the request; where shared models are, matters to a night only; who
+# starts a server changes no answer of it.
+_IRRELEVANT_VARIABLES = frozenset(
+    {"NOCTUARY_STORE", "NOCTUARY_SHARED", "NOCTUARY_HOOK_START_SERVER"}
+)
 
 
 class Refusal(namedtuple("Refusal", ("code", "message"))):  # pyright: ignore[reportUntypedNamedTuple]
@@ -291,7 +294,7 @@ def exchange(
     store: str | Path, request: Mapping[str, Any], *, wait_s: float
 ) -> dict[str, Any] | Refusal:
     """Send a request, with version, settings and store; return its result, or why there is none."""
-    if not _HAS_SERVERS:
+    if not HAS_SERVERS:
         return Refusal("absent", "no server runs on this system")
     until = time.monotonic() + wait_s
     try:

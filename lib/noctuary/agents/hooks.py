@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from noctuary.agents.client import (
+    HAS_SERVERS,
     LIFETIME_S,
     PROMPT,
     SESSION_START,
@@ -56,9 +57,10 @@ from noctuary.agents.state import (
 from noctuary.core.foreign_json import parse_json
 
 if TYPE_CHECKING:
-    from noctuary.core.settings import HookSettings, TranscriptSettings
+    from noctuary.core.settings import HookSettings, Settings, TranscriptSettings
     from noctuary.recall.query import Mask
     from noctuary.recall.reader import SnapshotReader
+    from noctuary.recall.words import WordRecaller
 
 # The event as an agent sends it, read without trusting any of it.
 #
@@ -374,12 +376,15 @@ class HookProcess:
         self.agent = agent
         self.event_name = ""
         self.is_cut = False  # whether the deadline cut the answer short
+        self.lacks_server = False  # whether one would have answered this event, or will the next
         self.unrecorded: tuple[Any, Sequence[Memory], str] | None = None  # store, memories, query
         self.lifetime_s = LIFETIME_S
         self._store = store
         self._home = home
         self._started_s = started_s
         self._settings: HookSettings | Failure | None = None
+        self._loaded: Settings | None = None  # of which those are a part
+        self._words: WordRecaller | None = None  # opened with the first question
         self.wings: tuple[str, ...] = ()  # known with the settings
 
     def settings(self) -> HookSettings | Failure:
@@ -390,6 +395,7 @@ class HookProcess:
 
             try:
                 loaded = Settings.load(home=self._home)
+                self._loaded = loaded
                 found, self.wings = loaded.hook, loaded.transcripts.wings
                 beyond_s = min(found.deadline_ms / 1000, MAX_DEADLINE_S) + _BEYOND_DEADLINE_S
                 self.lifetime_s = max(self.lifetime_s, beyond_s)
@@ -418,19 +424,35 @@ class HookProcess:
 
     def recall(self, query: str, **asked: Any) -> Answer | Failure:
         """Return an answer from here: no server gave one."""
-        # At the deadline recall returns what it has: lexical results, if vectors were not reached.
-        # `COLD_GRACE_S` later it is a failure.
+        # By words, which takes a third of the time. Where only the whole recall may answer, it
+        # returns at the deadline what it has; `COLD_GRACE_S` later it is a failure.
         until_s = self.until_s()
 
         def recall_here() -> Answer:
+            if (by_words := self._recall_by_words(query, asked)) is not None:
+                return by_words
             from noctuary.recall.api import recall
 
             left_ms = max(0.0, (until_s - time.monotonic()) * 1000)
             return recall(query, **asked, store=self._store, deadline_ms=left_ms).to_json()
 
-        found = _in_time(recall_here, until_s + COLD_GRACE_S)
-        self.start_server()
-        return found
+        self.lacks_server = True
+        return _in_time(recall_here, until_s + COLD_GRACE_S)
+
+    def _recall_by_words(self, query: str, asked: Mapping[str, Any]) -> Answer | None:
+        """Return an answer by words alone; None where something asks for more than words."""
+        from noctuary.recall.words import WordRecaller
+
+        directory, settings = self._store_directory(), self._loaded
+        if not directory or settings is None:
+            return None
+        try:
+            if self._words is None:
+                self._words = WordRecaller(Path(directory), settings)
+            found = self._words.recall(query, **asked)
+        except Exception:
+            return None  # the whole recall says what is wrong
+        return None if found is None else found.to_json()
 
     def fetch(self, memory_ids: Sequence[str], *, user: str | None) -> Answer | Failure:
         """Return memories by id, without those that are gone or another user's, as an answer."""
@@ -456,11 +478,12 @@ class HookProcess:
 
     def record_injection(self) -> None:
         """Record hashes of the injected memories in the store."""
+        if self.unrecorded is None:
+            return
         from noctuary.context.inject import record_block
 
         with suppress(Exception):
-            if self.unrecorded is not None:
-                record_block(*self.unrecorded)
+            record_block(*self.unrecorded)
 
     def read_session(self, session_id: str) -> SessionState:
         """Return the memories injected into a session."""
@@ -536,10 +559,10 @@ class HookProcess:
         return Failure("capture", "no process could be started to keep the session's turns")
 
     def prepare(self) -> None:
-        """Prune the state of old sessions and start a server where that is configured."""
+        """Prune the state of old sessions; the first prompt is to meet a server."""
         if self._home is not None:
             prune_sessions(self._home / SESSIONS)
-        self.start_server()
+        self.lacks_server = True
 
     def count(self, event: str, failure: Failure | None) -> bool:
         """Count a call; return whether to tell the user of the failure now."""
@@ -565,11 +588,11 @@ class HookProcess:
 
     def start_server(self) -> None:
         """Start `noctuary serve` in the background, unless that was tried a moment ago."""
-        settings = self.settings()
-        if isinstance(settings, Failure) or not settings.start_server:
+        settings = self.settings() if self.lacks_server and HAS_SERVERS else None
+        if settings is None or isinstance(settings, Failure) or not settings.start_server:
             return
         home = self._made_home()
-        if home is None:
+        if home is None or not self._store_directory():
             return
         stamp = home / STAMP
         try:
@@ -745,6 +768,7 @@ def answer_in_time(
     tell(answer(raw, process))
     process.event_name = ""  # answered: the rest is no timeout
     process.record_injection()
+    process.start_server()
 
 
 def answer(raw: bytes, process: HookProcess) -> bytes:

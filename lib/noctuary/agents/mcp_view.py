@@ -29,8 +29,9 @@ from noctuary.core.errors import NoctuaryError, StoreError
 from noctuary.core.files import hash_json
 from noctuary.core.store import StorePaths, find_home, find_store, last_night_hours
 from noctuary.core.types import MemoryRecord
+from noctuary.graph.fold import ROLES
 from noctuary.graph.view import GraphSource, NameBook, describe_concept, evidence_line, open_graph
-from noctuary.graph.walk import OPEN_END_US, ROLES
+from noctuary.graph.walk import OPEN_END_US
 from noctuary.recall.api import find_serving, recall, staleness
 from noctuary.recall.engine import Recaller
 from noctuary.recall.explain import expand_from, explain_memory

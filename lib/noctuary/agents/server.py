@@ -60,6 +60,16 @@ def warm_up(store: Path) -> None:
         load_onnx(recaller.paths, recaller.reader.manifest)
 
 
+def give_back(store: Path) -> None:
+    """Give back the memory that a server needs only while it is asked."""
+    with suppress(StoreError, OSError):
+        find_serving(store)[0].reader.release()
+    import ctypes  # not before the server rests
+
+    with suppress(AttributeError, OSError):  # glibc keeps what Python has freed
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def describe_encoder(store: Path) -> dict[str, Any]:
     """Return why queries are encoded without ONNX Runtime; an empty text if it does."""
     try:
@@ -105,7 +115,7 @@ def _answer_event(
 
 
 class _ServedHook(HookProcess):
-    """The process of an event that this server answers."""
+    """The process of an event that this server answers; nobody asks it to start another."""
 
     def __init__(self, agent: str, store: Path, started_s: float, settings: HookSettings) -> None:
         super().__init__(agent, str(store), environment_home(), started_s)
@@ -114,9 +124,6 @@ class _ServedHook(HookProcess):
     def recall(self, query: str, **asked: Any) -> Mapping[str, Any] | Failure:
         left_ms = max(0.0, (self.until_s() - time.monotonic()) * 1000)
         return recall(query, **asked, store=self._store, deadline_ms=left_ms).to_json()
-
-    def start_server(self) -> None:
-        """Start none: this one answers."""
 
 
 def _not_for_us(store: Path, request: Mapping[str, Any]) -> Refusal | None:
@@ -166,6 +173,7 @@ MAX_HELD_BYTES = 64 << 20  # of unfinished requests and unread answers, all conn
 _READ_TIMEOUT_S = 1.0  # for the whole request: clients send it at once
 _BUSY_WAIT_S = 0.25  # for a turn; longer delays the client's own recall
 _TICK_S = 2.0  # how often an idle server looks whether its socket is still there
+_REST_S = 5.0  # without a request, until it gives memory back: the next one takes 2 ms longer
 _RETRY_S = 0.05
 
 
@@ -178,19 +186,22 @@ class Server:
         answer: Answer,
         *,
         describe: Describe = lambda _: {},
+        rest: Callable[[Path], None] = lambda _: None,
         idle_s: float = 0.0,
         clients: int = DEFAULT_CLIENTS,
         owner: int | None = None,
     ) -> None:
         """Set up without listening yet."""
-        # `answer` and `describe` (for a ping) run in several threads. After `idle_s` without a
-        # request it stops, 0 never; beyond `clients` at once, others are refused ("busy").
+        # `answer` and `describe` (for a ping) run in several threads, `rest` once nobody asks.
+        # After `idle_s` without a request it stops, 0 never; beyond `clients` at once, others are
+        # refused ("busy").
         if not hasattr(os, "geteuid"):
             raise StoreError("a warm server needs unix sockets, which this system does not have")
         self.place: Place = find_place(store)
         self._store = store
         self._answer = answer
         self._tell = describe
+        self._rest = rest
         self._idle_s = idle_s
         self._owner = os.geteuid() if owner is None else owner
         self._turns = threading.Semaphore(clients)
@@ -211,11 +222,11 @@ class Server:
         self, ready: Callable[[], None] = lambda: None, prepare: Callable[[], None] = lambda: None
     ) -> str:
         """Listen and answer; return why it ended: "stopped", "idle" or "socket_gone"."""
-        # `prepare` is called with the store's place taken, `ready` once clients are answered; a
+        # `prepare` is called with the store's place taken and before any client sees it, who would
+        # wait for it; `ready` once clients are answered; a
         # `StoreLockedError` names another server, a `StoreError` a fault of the socket.
-        with _claimed(self.place, self._store) as listener:
+        with _claimed(self.place, self._store, prepare) as listener:
             own = self.place.socket.stat().st_ino
-            prepare()
             ready()
             self._last_s = time.monotonic()
             reason = self._accept_until_done(listener, own)
@@ -228,11 +239,15 @@ class Server:
         return reason
 
     def _accept_until_done(self, listener: socket.socket, own: int) -> str:
+        rested_s = 0.0  # since which request it rests
         while not self._is_stopped:
             with self._state:
                 quiet_s = 0.0 if self._open else time.monotonic() - self._last_s
             if 0 < self._idle_s <= quiet_s:
                 return "idle"
+            if quiet_s >= _REST_S and rested_s != self._last_s:
+                rested_s = self._last_s
+                self._rest(self._store)
             left_s = self._idle_s - quiet_s if self._idle_s > 0 else _TICK_S
             listener.settimeout(min(_TICK_S, left_s))
             if not self._accept(listener) and not self._socket_is(own):
@@ -388,7 +403,7 @@ def read_fallback(place: Place) -> Fallback | None:
 
 
 @contextmanager
-def _claimed(place: Place, store: Path) -> Generator[socket.socket]:
+def _claimed(place: Place, store: Path, prepare: Callable[[], None]) -> Generator[socket.socket]:
     """Hold a store's place for the block: its lock and a listening socket of mode 0600."""
     # The lock dies with its holder, so a socket that is found while holding it is a dead server's.
     _make_private(place.directory)
@@ -397,8 +412,9 @@ def _claimed(place: Place, store: Path) -> Generator[socket.socket]:
         hold_lock(place.lock, lambda holder: f"another server (process {holder}) {said}"),
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
     ):
+        place.socket.unlink(missing_ok=True)
+        prepare()
         try:
-            place.socket.unlink(missing_ok=True)
             listener.bind(str(place.socket))
             # The directory is private meanwhile.
             place.socket.chmod(0o600)

@@ -422,9 +422,9 @@ def session_file(directory: Path, agent: str, session_id: str) -> Path:
 
 
 def _hash(text: str) -> str:
-    import hashlib  # loads OpenSSL, which takes 2 ms: most events hash nothing
+    from noctuary.core.files import sha256  # most events hash nothing
 
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def read_session(path: Path) -> SessionState:

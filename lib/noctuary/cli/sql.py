@@ -28,7 +28,8 @@ from noctuary.core.manifest import read_pointer
 from noctuary.core.store import StorePaths
 from noctuary.core.tombstones import open_rows
 from noctuary.core.types import NOTHING, UNDATED_US
-from noctuary.graph.walk import OPEN_END_US, ROLES
+from noctuary.graph.fold import ROLES
+from noctuary.graph.walk import OPEN_END_US
 from noctuary.recall.query import Scope, build_mask
 from noctuary.recall.reader import SnapshotReader
 from noctuary.text.marks import visible_line

@@ -9,11 +9,14 @@ import stat
 import sys
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
+from importlib import import_module
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import mmap
     from _hashlib import HASH
 
     from numpy.typing import NDArray
@@ -26,9 +29,18 @@ _CHUNK_BYTES = 1 << 20
 
 def sha256(raw: bytes = b"") -> HASH:
     """Return a SHA-256 that some bytes went into."""
-    import hashlib  # loads OpenSSL, which takes 2 ms
+    # Python's own, where OpenSSL is not loaded yet: loading it takes a hook 3 ms.
+    if "_hashlib" not in sys.modules:
+        with suppress(ImportError):
+            return _own_hashes().sha256(raw)
+    import hashlib
 
     return hashlib.sha256(raw)
+
+
+@cache
+def _own_hashes() -> Any:
+    return import_module("_sha2" if sys.version_info >= (3, 12) else "_sha256")
 
 
 def hash_text(*parts: str) -> str:
@@ -227,6 +239,9 @@ def read_array(path: Path, *, mmap: bool = True) -> NDArray[Any]:
 # without gaps. One that is opened costs a descriptor and a map, not one for each array.
 
 _DTYPES = {"F64": "<f8", "I64": "<i8", "F32": "<f4", "I32": "<i4", "I8": "|i1"}
+_VIEWS = {"F64": "d", "I64": "q", "F32": "f", "I32": "i", "I8": "b"}
+_Place = tuple[str, str, tuple[int, ...], int, int]
+"""Name, type, shape, and where in the file it begins and ends."""
 _LENGTH_BYTES = 8
 _ALIGNED_BYTES = 64  # of the whole data; each array in it begins at a multiple of its items' size
 _MOST_HEADER_BYTES = 1 << 20  # some 4,000 are in use; a flipped bit must not read gigabytes
@@ -256,27 +271,61 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """Map a file of `write_arrays` read-only; ValueError or similar for any other file."""
-    import mmap
-
     import numpy as np
+
+    data, places = _map(path)
+    whole = np.frombuffer(data, np.uint8)
+    return {
+        name: whole[start:end].view(_DTYPES[code]).reshape(shape)
+        for name, code, shape, start, end in places
+    }
+
+
+def view_arrays(path: Path) -> dict[str, memoryview[Any]]:
+    """Map the same file for a process that does without numpy: flat views of its numbers."""
+    data, places = _map(path)
+    if sys.byteorder != "little":
+        raise ValueError(f"{path.name} holds numbers of another byte order")
+    whole, none = memoryview(data), memoryview(bytes(_LENGTH_BYTES))  # nothing cannot be cast
+
+    def view(code: str, start: int, end: int) -> memoryview[Any]:
+        kind: Any = _VIEWS[code]
+        return whole[start:end].cast(kind) if end > start else none.cast(kind)[:0]
+
+    return {name: view(code, start, end) for name, code, _, start, end in places}
+
+
+def _map(path: Path) -> tuple[mmap.mmap, list[_Place]]:
+    """Map a file of named arrays, and check where each of them lies."""
+    import mmap
 
     with path.open("rb") as handle:
         mapped = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
-    data = np.frombuffer(mapped, np.uint8)
     begin = _LENGTH_BYTES + int.from_bytes(mapped[:_LENGTH_BYTES], "little")
     if begin > _MOST_HEADER_BYTES:
         raise ValueError(f"{path.name} has a header of {begin} bytes")
-    arrays: dict[str, NDArray[Any]] = {}
+    places: list[_Place] = []
     end = begin
     for name, told in json.loads(mapped[_LENGTH_BYTES:begin]).items():
-        dtype, shape = np.dtype(_DTYPES[told["dtype"]]), tuple(told["shape"])
-        start, end = end, end + dtype.itemsize * prod(shape)
+        code, shape = told["dtype"], tuple(told["shape"])
+        start, end = end, end + int(_DTYPES[code][-1]) * prod(shape)
         if told["data_offsets"] != [start - begin, end - begin] or min(shape) < 0:
             raise ValueError(f"{name} of {path.name} is not where its shape says")
-        arrays[name] = data[start:end].view(dtype).reshape(shape)
-    if end != data.size:
-        raise ValueError(f"{path.name} has {data.size} bytes, its arrays end at {end}")
-    return arrays
+        places.append((name, code, shape, start, end))
+    if end != len(mapped):
+        raise ValueError(f"{path.name} has {len(mapped)} bytes, its arrays end at {end}")
+    return mapped, places
+
+
+def release_pages(array: NDArray[Any]) -> None:
+    """Give back the memory of the file that an array is mapped from; it is read again if needed."""
+    import mmap
+
+    advice, held = getattr(mmap, "MADV_DONTNEED", None), array.base
+    while held is not None and not isinstance(held, mmap.mmap):
+        held = held.obj if isinstance(held, memoryview) else getattr(held, "base", None)
+    if advice is not None and held is not None:
+        held.madvise(advice)
 
 
 def group_arrays(arrays: Mapping[str, NDArray[Any]], group: str) -> dict[str, NDArray[Any]]:

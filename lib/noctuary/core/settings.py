@@ -190,7 +190,7 @@ class HookSettings(NamedTuple):
     user: str = ""
     in_subagents: bool = False
     capture: bool = True
-    start_server: bool = False
+    start_server: bool = True
 
 
 class ScheduleSettings(NamedTuple):

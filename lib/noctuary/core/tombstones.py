@@ -40,7 +40,7 @@ OURS = ("own:", "turn-", "-")  # prefixes of ids that only noctuary writes, amon
 _HELD_IN_PLACE = 0.5  # least share of a forgotten text's pieces that an edit in its place still has
 _HELD_ELSEWHERE = 0.8  # the same anywhere else: a heading may have changed
 _LEAST_PIECE_BYTES = 16  # shorter ones are common, and can be guessed from their digest
-_PIECE = re.compile(r"\n+|(?<=[.!?…])\s+|(?<=[。！？])")
+_PIECE = r"\n+|(?<=[.!?…])\s+|(?<=[。！？])"
 _EDGES = " \t.,:;!?…。！？#*>+-–—_`\"'"
 
 
@@ -57,7 +57,7 @@ class Buried(NamedTuple):
         """Return the digests of a row."""
         user, folded = record.user or "", record.content.casefold()
         is_section = not (record.is_turn or record.memory_id.rpartition(":")[2].isdecimal())
-        found = (" ".join(piece.split()).strip(_EDGES) for piece in _PIECE.split(folded))
+        found = (" ".join(piece.split()).strip(_EDGES) for piece in re.split(_PIECE, folded))
         pieces = (p for p in found if len(p.encode("utf-8", "replace")) >= _LEAST_PIECE_BYTES)
         return Buried(
             _digest("place", record.memory_id),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -189,6 +188,8 @@ def has_hooks(name: str) -> bool:
 
 def fire(name: str, context: Mapping[str, Any]) -> list[str]:
     """Call every hook of a name with its own copy of the facts; return the errors."""
+    import copy  # most processes have no hooks
+
     faults: list[str] = []
     for hook in _hooks.get(name, ()):
         try:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import mmap
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from noctuary.core.files import release_pages
 
 SERVING_DIM = 64  # of the short tier: fewer read less and need a longer shortlist
 FUNNEL_MIN_ROWS = 20_000  # recall searches through it from here on; exact takes 2 ms below
@@ -99,15 +100,8 @@ def search(
         rows = rows[np.argpartition(coarse, last_place)[last_place:]]
     kept = np.sort(tier.positions[rows].astype(np.int64))
     best = _best(kept, cosines_at(full, kept, query), depth)
-    release_pages(full)
+    release_pages(full)  # scattered reads would come to hold all of it
     return best
-
-
-def release_pages(array: Floats) -> None:
-    """Unmap what was read of a memory-mapped file: scattered reads would come to hold all of it."""
-    advice = getattr(mmap, "MADV_DONTNEED", None)
-    if advice is not None and isinstance(array.base, mmap.mmap):
-        array.base.madvise(advice)
 
 
 def _scan(

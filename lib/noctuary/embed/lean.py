@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from noctuary.core import formats
 from noctuary.core.errors import EncoderError
-from noctuary.core.files import hash_file, sha256
+from noctuary.core.files import hash_file, release_pages, sha256
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.types import SILENT, Progress, usable_cores
 from noctuary.embed.fingerprint import EncoderFingerprint, require_same, require_unit_rows
@@ -452,4 +452,6 @@ class WarmEncoder:
                     f"sample text {number}; expected {MIN_COSINE}. Delete {self._export}; the next "
                     "night exports again."
                 )
+        # Half of what a warm process holds; the file is read again for the store's own rows.
+        release_pages(self.lean.word)
         return runtime

@@ -42,7 +42,7 @@ from noctuary.evaluate.statistics import (
     draw_counts,
     to_plain,
 )
-from noctuary.recall.answerability import Features, combine, find_supports, read_features
+from noctuary.recall.answerability import Features, find_supports, read_features
 from noctuary.recall.engine import Recaller
 from noctuary.recall.legs import SnapshotGraph
 from noctuary.recall.profile import RetrievalProfile
@@ -61,6 +61,7 @@ from noctuary.recall.result import (
     Calibration,
     Measure,
 )
+from noctuary.recall.support import combine
 
 # Whether the score of the best result shows that there is an answer, for one arm.
 

@@ -25,6 +25,7 @@ from noctuary.graph.extract import (
     decode_extraction,
     encode_extraction,
 )
+from noctuary.graph.fold import ROLES
 from noctuary.graph.guards import NameStats, family, ranked
 from noctuary.graph.llm import Extended, merge_extractions
 from noctuary.graph.sessions import MIN_MEMBERS, SessionArrays
@@ -36,7 +37,6 @@ from noctuary.graph.walk import (
     OPEN_END_US,
     RARE_OTHERS,
     RELATIONS,
-    ROLES,
     GraphArrays,
     MentionArrays,
     RareConcepts,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.core.files import release_pages
 from noctuary.core.types import UNDATED_US, MemoryRecord
-from noctuary.embed.funnel import release_pages
 from noctuary.graph.extract import Extraction
 from noctuary.graph.successors import DAY_US, LEAST_DAYS, LEAST_SIMILARITY, Keys, keys_of
 from noctuary.graph.tables import Evidence

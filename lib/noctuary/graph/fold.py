@@ -1,10 +1,11 @@
-"""Words of a text and of a name: canonical folding, script by script."""
+"""Words of a text and of a name: canonical folding, script by script, and names in a query."""
 
 from __future__ import annotations
 
 import functools
 import re
 import unicodedata
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from noctuary.core.files import sha256
@@ -162,3 +163,85 @@ def _fold_unicode(word: str) -> str:
         folded = folded.replace(apostrophe, "")
     # A compatibility form may expand to several words (one half -> 1 2), which must fold alike.
     return " ".join(word_pattern(folded).findall(folded))
+
+
+# Which concepts a query names: the longest known name at each word.
+
+# Words of a query that are looked at; a pasted document names too much to mean any of it.
+QUERY_MAX_WORDS = 256
+
+
+class Name(NamedTuple):
+    """A name that a query may link to."""
+
+    ordinal: int
+    weight: float  # in [0, 1], how specific the name is; 0 where it links nothing
+    cased: bool
+
+
+class Link(NamedTuple):
+    """A concept that the query names, and where (offsets into the query, end exclusive)."""
+
+    ordinal: int
+    weight: float
+    start: int
+    end: int
+
+
+class NameTable(NamedTuple):
+    """How names are looked up."""
+
+    # words -> length in words of the longest name that begins with it; absent words begin none
+    longest: Callable[[Sequence[str]], Mapping[str, int]]
+    # folded names -> their links; unknown ones are absent
+    names: Callable[[Sequence[str]], Mapping[str, Name]]
+
+
+def link_query(query: str, table: NameTable) -> tuple[Link, ...]:
+    """Return the concepts that a query names, left to right; at each word the longest name wins."""
+    tokens = words(query)[:QUERY_MAX_WORDS]
+    if not tokens:
+        return ()
+    longest = table.longest(list(dict.fromkeys(token.folded for token in tokens)))
+    runs = {
+        (start, size): " ".join(token.folded for token in tokens[start : start + size])
+        for start, token in enumerate(tokens)
+        for size in range(1, min(longest.get(token.folded, 0), len(tokens) - start) + 1)
+    }
+    if not runs:
+        return ()
+    known = table.names(list(dict.fromkeys(runs.values())))
+    links: list[Link] = []
+    index = 0
+    while index < len(tokens):
+        size, name = _longest_at(query, tokens, index, longest, runs, known)
+        if name is not None:
+            end = tokens[index + size - 1].end
+            links.append(Link(name.ordinal, name.weight, tokens[index].start, end))
+        index += size
+    return tuple(links)
+
+
+def _longest_at(
+    query: str,
+    tokens: Sequence[Word],
+    index: int,
+    longest: Mapping[str, int],
+    runs: Mapping[tuple[int, int], str],
+    known: Mapping[str, Name],
+) -> tuple[int, Name | None]:
+    """Return how many words to go on by, and the name they are, if any."""
+    for size in range(longest.get(tokens[index].folded, 0), 0, -1):
+        name = known.get(runs.get((index, size), ""))
+        if name is not None and (not name.cased or _shows_case(query, tokens[index])):
+            return size, name
+    return 1, None
+
+
+def _shows_case(text: str, word: Word) -> bool:
+    return any(char.isupper() or char.isdigit() for char in text[word.start : word.end])
+
+
+# How a memory holds a concept, by code. Append only: published snapshots store the codes.
+ROLES = ("about", "mentions", "author", "speaker")
+ABOUT = ROLES.index("about")

@@ -31,7 +31,7 @@ from noctuary.graph.extract import (
     is_looked_for,
     needs_case,
 )
-from noctuary.graph.fold import CONCEPT_ID_HEX, fold_name
+from noctuary.graph.fold import CONCEPT_ID_HEX, ROLES, fold_name
 from noctuary.graph.guards import NameStats
 from noctuary.graph.tables import (
     NO_SPAN,
@@ -42,7 +42,7 @@ from noctuary.graph.tables import (
     schema_of,
     to_table,
 )
-from noctuary.graph.walk import LINK_RELATIONS, RELATIONS, ROLES
+from noctuary.graph.walk import LINK_RELATIONS, RELATIONS
 from noctuary.sources.corpus import column_batches, take_columns
 from noctuary.work.shards import arrow_compute
 

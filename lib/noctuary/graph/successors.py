@@ -5,10 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, NamedTuple
 
 from noctuary.core.types import UNDATED_US
 from noctuary.graph.fold import fold_name
@@ -17,6 +14,10 @@ from noctuary.text.dates import NUMBER_WORDS, find_dates, find_identifiers
 from noctuary.text.kinds import are_apart, things_of
 from noctuary.text.marks import MARK, is_tombstone
 from noctuary.text.tokens import normalize
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 # How sure it is that a near duplicate replaces the older memory (research/mempalace.md section 1).
 
@@ -197,6 +198,8 @@ class SupersessionIndex:
 
     def __init__(self, rows: Iterable[SupersessionRow]) -> None:
         """Index the rows; at most one per older memory."""
+        import numpy as np  # a hook compares texts by this file, without arrays
+
         ordered = sorted(rows, key=lambda row: row.older)
         self._rows = {row.older: row for row in ordered}
         if len(self._rows) != len(ordered):
@@ -226,6 +229,8 @@ class SupersessionIndex:
         least_confidence: int = 0,
     ) -> NDArray[np.int64]:
         """Return the direct successor of each memory as of a moment, or NO_SUCCESSOR."""
+        import numpy as np
+
         asked = np.asarray(positions, dtype=np.int64)
         found = np.full(len(asked), NO_SUCCESSOR, dtype=np.int64)
         if not len(self._older):

@@ -21,8 +21,8 @@ from noctuary.core.files import group_arrays, read_arrays
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.tombstones import open_rows
 from noctuary.core.types import UNDATED_US
-from noctuary.graph.fold import fold_name
-from noctuary.graph.walk import OPEN_END_US, ROLES
+from noctuary.graph.fold import ROLES, fold_name
+from noctuary.graph.walk import OPEN_END_US
 from noctuary.text.marks import ELLIPSIS, clean, iso
 
 Mask = NDArray[np.bool_]

@@ -10,8 +10,8 @@ from itertools import pairwise
 import numpy as np
 
 from noctuary.core.types import to_micros
+from noctuary.graph.fold import ROLES
 from noctuary.graph.view import GraphSource, NameBook, Shown, show_relations, stated_relations
-from noctuary.graph.walk import ROLES
 from noctuary.text.marks import clean, cut, day, memories, pad, plural, spoken, width
 
 # The cheapest way from one concept to another, over stated relations and shared memories.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.graph.fold import Word, words
+from noctuary.graph.fold import ABOUT, Link
 
 # The graph as arrays, as stored in a snapshot and read by the walk. Numpy only, no building.
 
@@ -21,10 +21,6 @@ FOUND_RELATIONS = ("mentions_subject", "mentions_tag", "next_turn", "previous_tu
 RELATIONS = (*FOUND_RELATIONS, *LINK_RELATIONS)
 NO_CONCEPT = -1  # `concepts` of an edge that a link makes
 OPEN_END_US = 2**63 - 1  # `valid_to_us` of an edge that still holds (the largest int64)
-
-
-# How a memory holds a concept, by code. Append only, as above.
-ROLES = ("about", "mentions", "author", "speaker")
 
 
 class GraphArrays(NamedTuple):
@@ -73,89 +69,11 @@ class RareConcepts(NamedTuple):
     others: NDArray[np.int8]  # how many other memories hold it, 1 to RARE_OTHERS
 
 
-# Which concepts a query names: the longest known name at each word. Standard library only.
-
-# Words of a query that are looked at; a pasted document names too much to mean any of it.
-QUERY_MAX_WORDS = 256
-
-
-class Name(NamedTuple):
-    """A name that a query may link to."""
-
-    ordinal: int
-    weight: float  # in [0, 1], how specific the name is; 0 where it links nothing
-    cased: bool
-
-
-class Link(NamedTuple):
-    """A concept that the query names, and where (offsets into the query, end exclusive)."""
-
-    ordinal: int
-    weight: float
-    start: int
-    end: int
-
-
-class NameTable(NamedTuple):
-    """How names are looked up."""
-
-    # words -> length in words of the longest name that begins with it; absent words begin none
-    longest: Callable[[Sequence[str]], Mapping[str, int]]
-    # folded names -> their links; unknown ones are absent
-    names: Callable[[Sequence[str]], Mapping[str, Name]]
-
-
-def link_query(query: str, table: NameTable) -> tuple[Link, ...]:
-    """Return the concepts that a query names, left to right; at each word the longest name wins."""
-    tokens = words(query)[:QUERY_MAX_WORDS]
-    if not tokens:
-        return ()
-    longest = table.longest(list(dict.fromkeys(token.folded for token in tokens)))
-    runs = {
-        (start, size): " ".join(token.folded for token in tokens[start : start + size])
-        for start, token in enumerate(tokens)
-        for size in range(1, min(longest.get(token.folded, 0), len(tokens) - start) + 1)
-    }
-    if not runs:
-        return ()
-    known = table.names(list(dict.fromkeys(runs.values())))
-    links: list[Link] = []
-    index = 0
-    while index < len(tokens):
-        size, name = _longest_at(query, tokens, index, longest, runs, known)
-        if name is not None:
-            end = tokens[index + size - 1].end
-            links.append(Link(name.ordinal, name.weight, tokens[index].start, end))
-        index += size
-    return tuple(links)
-
-
-def _longest_at(
-    query: str,
-    tokens: Sequence[Word],
-    index: int,
-    longest: Mapping[str, int],
-    runs: Mapping[tuple[int, int], str],
-    known: Mapping[str, Name],
-) -> tuple[int, Name | None]:
-    """Return how many words to go on by, and the name they are, if any."""
-    for size in range(longest.get(tokens[index].folded, 0), 0, -1):
-        name = known.get(runs.get((index, size), ""))
-        if name is not None and (not name.cased or _shows_case(query, tokens[index])):
-            return size, name
-    return 1, None
-
-
-def _shows_case(text: str, word: Word) -> bool:
-    return any(char.isupper() or char.isdigit() for char in text[word.start : word.end])
-
-
 # Concepts named in the query: memories about them.
 
 # Gain of a memory about a named concept, against a base score of at most 1, for a name that is
 # specific and has one such memory; more lifts titles over the topic of the query.
 NAMED_WEIGHT = 0.9
-_ABOUT = ROLES.index("about")
 
 
 class Named(NamedTuple):
@@ -196,7 +114,7 @@ def subjects_of(
 ) -> NDArray[np.int64]:
     """Return the visible memories about a concept, ascending."""
     rows = slice(int(mentions.indptr[ordinal]), int(mentions.indptr[ordinal + 1]))
-    held = mentions.positions[rows][mentions.roles[rows] == _ABOUT].astype(np.int64)
+    held = mentions.positions[rows][mentions.roles[rows] == ABOUT].astype(np.int64)
     found = np.array(sorted(set(held.tolist())), dtype=np.int64)
     return found if mask is None else found[mask[found]]
 

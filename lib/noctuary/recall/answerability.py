@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.graph.fold import fold_name
+from noctuary.graph.fold import Link, fold_name, link_query
 from noctuary.graph.sessions import spoken_by
-from noctuary.graph.walk import Link, link_query
 from noctuary.lexical.search import idf
 from noctuary.recall.legs import SnapshotGraph, pool_candidates
 from noctuary.recall.query import Mask, query_tokens
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import (
     COSINE,
-    COVERAGE,
-    KNOWN,
     LIKENESS,
     WORDS,
     WORDS_AND_VECTORS,
     Measure,
 )
+from noctuary.recall.support import (
+    BEST_TURNS,
+    DOUBT,
+    above_usual,
+    combine,
+    idf_of,
+    script_of_prompt,
+    word_support,
+)  # fmt: skip
 from noctuary.text.marks import ROLES
-from noctuary.text.tokens import CJK, Script, dominant_script
 
 if TYPE_CHECKING:
     from noctuary.recall.search import BaseRanking
@@ -71,9 +76,9 @@ def read_words(reader: SnapshotReader, terms: Collection[str], mask: Mask | None
         # A word that occurs in hidden memories only counts exactly as an unknown one.
         if seen.size:
             holders.append(seen)
-    weights = tuple(_idf(found.size, visible) for found in holders)
+    weights = tuple(idf_of(found.size, visible) for found in holders)
     unknown = len(asked) - len(holders)
-    return QueryWords(tuple(holders), weights, sum(weights) + unknown * _idf(0, visible))
+    return QueryWords(tuple(holders), weights, sum(weights) + unknown * idf_of(0, visible))
 
 
 def cover_live(reader: SnapshotReader, terms: Sequence[str], mask: Mask | None) -> Floats:
@@ -89,39 +94,6 @@ def cover_live(reader: SnapshotReader, terms: Sequence[str], mask: Mask | None) 
     weights = idf(np.array(seen, dtype=np.int64), visible)
     return np.minimum(weights @ reader.live.held(asked) / weights.sum(), 1.0)
 
-
-def _idf(df: int, count: int) -> float:
-    return float(np.log1p((count - df + 0.5) / (df + 0.5)))
-
-
-# The score behind an abstention is the product of two factors. Support: is one memory closer to the
-# query, does it contain more of its words, and is the query more like the store, than for everyday
-# prompts on this snapshot and in this script? Attribution: if the query names a person who speaks
-# in the store, do that person's turns contain more of its words than the turns of others in the
-# same wings? Source of the constants: docs/decisions/0008.
-
-
-WEIGHTS: Mapping[str, Mapping[str, float]] = {
-    WORDS_AND_VECTORS: {COSINE: 1.25, COVERAGE: 0.95, KNOWN: 0.6, LIKENESS: 0.75},
-    WORDS: {COVERAGE: 1.15, KNOWN: 0.9},
-}
-"""Weight of one standard deviation above everyday prompts, by signal and feature.
-Rounded from logistic fits on the sample and on prefeval (docs/decisions/0008); `python -m
-bench.silence` measures their effect, on those two and on five other sets."""
-
-# Centre and slope of the logistic of support: they balance it against attribution and keep scores
-# apart near 0 and 1.
-MIDDLE, SLOPE = 4.0, 1 / 3
-
-# Idf added to every query's total, that of about 1.5 unknown words: a higher value trusts queries
-# of one or two words less.
-DOUBT = 10.0
-
-ATTRIBUTION_SLOPE = 9.0  # slope: a higher one lets the person asked about outweigh the topic
-
-BEST_TURNS = 5  # compared per side: one is luck, many show who likes the topic in general
-
-_LOWEST = 700.0  # below its negative the exponential of a float overflows
 
 _NONE = np.empty(0, dtype=np.int64)
 
@@ -192,7 +164,6 @@ def read_features(
 ) -> Features:
     """Return the features of a score; arguments as for `score_answer`."""
     terms = query_tokens(query)
-    script = dominant_script(query)
     positions = pool_candidates([ranking.positions, shown])
     memories = _memories(reader, positions[positions < reader.first_live])
     words = read_words(reader, terms, mask)
@@ -209,7 +180,7 @@ def read_features(
         known = max(known, trust * float(held.max(initial=0.0)))
     return Features(
         WORDS_AND_VECTORS if is_dense else WORDS,
-        str(Script.HAN if script in CJK else script),
+        script_of_prompt(query),
         memories,
         np.minimum(np.fmax(cosines, 0.0), 1.0),  # fmax passes NaN over
         trust * covered,
@@ -225,16 +196,11 @@ def find_likeness(vector: NDArray[np.float32], measure: Measure) -> float:
 
 def find_supports(found: Features, measure: Measure, likeness: float | None) -> Floats:
     """Return every memory's support, shape (m,): weighted deviations above everyday prompts."""
-    weights, usual = WEIGHTS[found.signal], measure.usual_of(found.script)
-
-    def above(feature: str, values: Any) -> Any:
-        mean, deviation = usual[feature]
-        return weights[feature] * (values - mean) / deviation
-
-    supports = above(COVERAGE, found.coverage) + above(KNOWN, found.known)
-    if found.signal == WORDS_AND_VECTORS:
-        supports = supports + above(COSINE, found.cosines)
-        supports += 0.0 if likeness is None else above(LIKENESS, likeness)
+    signal, usual = found.signal, measure.usual_of(found.script)
+    supports = word_support(signal, found.coverage, found.known, usual)
+    if signal == WORDS_AND_VECTORS:
+        supports = supports + above_usual(signal, COSINE, found.cosines, usual)
+        supports += 0.0 if likeness is None else above_usual(signal, LIKENESS, likeness, usual)
     return supports
 
 
@@ -244,17 +210,6 @@ def find_attribution(said: Floats, others: Floats) -> float:
     if best == 0:
         return 0.0
     return _mean_of_best(said, best) - _mean_of_best(others, best)
-
-
-def combine(support: float, attribution: float) -> float:
-    """Return the score in [0, 1], rising in both factors; 0 without support."""
-    if not support > -math.inf:
-        return 0.0
-    return _logistic(SLOPE * (support - MIDDLE)) * _logistic(ATTRIBUTION_SLOPE * attribution)
-
-
-def _logistic(value: float) -> float:
-    return 1.0 / (1.0 + math.exp(-max(value, -_LOWEST)))
 
 
 def _mean_of_best(values: Floats, best: int) -> float:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.graph.fold import Link, Name, NameTable, link_query
 from noctuary.graph.sessions import (
     COMPANY_WEIGHT,
     CONTEXT_WEIGHT,
@@ -24,14 +25,10 @@ from noctuary.graph.sessions import (
 )
 from noctuary.graph.walk import (
     GraphArrays,
-    Link,
-    Name,
     Named,
-    NameTable,
     QueryWords,
     Walk,
     bridge,
-    link_query,
     name_subjects,
     subjects_of,
     walk,
@@ -316,14 +313,15 @@ class SnapshotGraph:
 
     def names_seen(self, mask: Mask | None) -> NameTable:
         """Return the names of concepts that a visible memory is about, or that speak in one."""
+        table = self._reader.name_table()
         if mask is None:
-            return NameTable(self._longest, self._named)
+            return table
 
         def named(asked: Sequence[str]) -> Mapping[str, Name]:
-            found = self._named(asked)
+            found = table.names(asked)
             return {name: f for name, f in found.items() if self._is_seen(f.ordinal, mask)}
 
-        return NameTable(self._longest, named)
+        return NameTable(table.longest, named)
 
     def _is_seen(self, ordinal: int, mask: Mask) -> bool:
         return subjects_of(ordinal, self.mentions, mask).size > 0 or self.speaks(ordinal, mask)
@@ -350,17 +348,6 @@ class SnapshotGraph:
         frequencies = np.array([stop - start for _, start, stop in rows], dtype=np.int64)
         tokens = [term for term, *_ in rows]
         return QueryWords(idf(frequencies, reader.count), partial(reader.holding, tokens))
-
-    def _longest(self, words: Sequence[str]) -> Mapping[str, int]:
-        rows = self._reader.look_up("link_starts", "word", "word, words", words)
-        return {str(word): int(count) for word, count in rows}
-
-    def _named(self, names: Sequence[str]) -> Mapping[str, Name]:
-        rows = self._reader.look_up("links", "name", "name, ordinal, weight, cased", names)
-        return {
-            str(name): Name(int(ordinal), float(weight), bool(cased))
-            for name, ordinal, weight, cased in rows
-        }
 
 
 FuseAt = Callable[[Positions], Scores]  # base scores of any positions

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -18,21 +16,17 @@ from noctuary.core import store as layout
 from noctuary.core.errors import (
     NoctuaryError,
     SnapshotCorruptError,
-    SnapshotMissingError,
-    StoreError,
 )
-from noctuary.core.files import group_arrays, read_array, read_arrays
+from noctuary.core.files import group_arrays, read_array, read_arrays, release_pages
 from noctuary.core.foreign_json import parse_json
-from noctuary.core.manifest import Manifest, Pointer, quick_check, read_manifest, read_pointer
-from noctuary.core.store import OWN_FILE, StorePaths, is_snapshot_id
-from noctuary.core.tombstones import open_rows, read_tombstones
-from noctuary.core.types import DAMAGED_TEXT, published_text, summary_id
+from noctuary.core.manifest import Manifest
+from noctuary.core.store import StorePaths
+from noctuary.core.types import DAMAGED_TEXT, summary_id
 from noctuary.graph.sessions import SessionArrays
 from noctuary.graph.walk import GraphArrays, MentionArrays, RareConcepts
 from noctuary.lexical.search import K1, B, idf
-from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Facet, Mask, query_tokens
-from noctuary.recall.result import Calibration
+from noctuary.recall.snapshot_rows import Opened, SnapshotRows, open_published
 from noctuary.snapshot.arrays import OF_TURNS, SummaryArrays
 from noctuary.text.tokens import document_tokens
 
@@ -42,16 +36,6 @@ if TYPE_CHECKING:
     from noctuary.recall.live import LiveRows
 
 
-ROW_COLUMNS = (
-    "position", "memory_id", "content", "category", "tags", "importance", "created_at_us",
-    "session_id", "wing", "room", "user", "is_turn", "expanded_keywords", "updated_at_us",
-    "content_hash",
-)  # fmt: skip
-_SQL_VARIABLES = 500  # below SQLite's oldest limit of 999
-# Tables that are asked by words, one row a word: a recall asks each of them several times for the
-# words of its question, and questions share their words.
-_BY_WORD = frozenset({"terms", "summary_terms", "link_starts", "links"})
-_KEPT_WORDS = 8_192  # some 2 MB
 _NONE = -1  # in `Summaries.summary_of`: a memory that no summary of turns covers
 
 
@@ -133,7 +117,7 @@ else:
             return super().__get__(reader if reader is None else reader.whole, owner)
 
 
-class SnapshotReader:
+class SnapshotReader(SnapshotRows):
     """A pinned, immutable view of one snapshot directory; safe to share between threads.
 
     Positions: memories from 0 on, summaries from `count` on, live rows (of the store itself, in a
@@ -141,21 +125,10 @@ class SnapshotReader:
     """
 
     def __init__(self, directory: Path, manifest: Manifest) -> None:
-        self.directory = directory
-        self.manifest = manifest
-        self.count = manifest.counts["memories"]
+        super().__init__(directory, manifest)
         self.first_live = self.count + manifest.counts["summaries"]
         self.live: LiveRows | None = None
         self._snapshot: SnapshotReader | None = None
-        self.id_kind = manifest.id_kind
-        self._lock = threading.Lock()
-        self._words: dict[tuple[str, str], tuple[Any, ...] | None] = {}
-        # Of the store that the snapshot, or a candidate, lies in.
-        self.forgotten = read_tombstones(directory.parents[1])
-        self._rows = open_rows(directory, self.forgotten, check_same_thread=False)
-        # A connection that has run a statement refers to itself: its file would stay open until
-        # the collector comes by.
-        weakref.finalize(self, self._rows.close).atexit = False
         self._arrays = arrays = read_arrays(directory / layout.ARRAYS_FILE)
         self.created_at_us: NDArray[np.int64] = arrays["created_at_us"]
         self.importance: NDArray[np.float32] = arrays["importance"]
@@ -178,7 +151,7 @@ class SnapshotReader:
         self.mentions = MentionArrays(**group_arrays(arrays, "mentions"))
         self.rare = RareConcepts(**group_arrays(arrays, "rare"))
         self.sessions = SessionArrays(**group_arrays(arrays, "sessions"))
-        meta = dict(self._query("SELECT key, value FROM meta"))
+        meta = self.meta
         self.relations: tuple[str, ...] = tuple(parse_json(meta["relations"]))
         self.compaction_plans: tuple[str, ...] = tuple(parse_json(meta["summary_plans"]))
         self.facets: dict[str, Facet] = {
@@ -190,15 +163,9 @@ class SnapshotReader:
 
             shares = ShareArrays(parse_json(meta[layout.SHARED_WITH]), **held)
             self.facets["user"] = self.facets["user"]._replace(shared=shares.by_reader(self.count))
-        if self.forgotten.ids and (gone := self._query("SELECT position FROM temp.hidden")):
-            positions = np.array([position for (position,) in gone], dtype=np.int64)
+        if self.gone:
+            positions = np.array(self.gone, dtype=np.int64)
             self.facets["user"] = self.facets["user"]._replace(forgotten=positions)
-        ranking, calibration = self._text(layout.RANKING_FILE), self._text(layout.ABSTENTION_FILE)
-        # What the evaluation adopted for this snapshot, and the night's thresholds for abstaining.
-        self.adopted: dict[str, Any] = {} if ranking is None else parse_json(ranking)["adopted"]
-        if self.adopted:
-            RetrievalProfile(**self.adopted)
-        self.calibration = None if calibration is None else Calibration.parse(calibration)
         self._require_shapes()
 
     @property
@@ -220,34 +187,15 @@ class SnapshotReader:
         view.facets = {name: live.widened(name, facet) for name, facet in self.facets.items()}
         return view
 
-    @staticmethod
-    def open(directory: Path) -> SnapshotReader:
-        """Open a snapshot; SnapshotCorruptError if anything is missing, damaged or inconsistent."""
-        manifest = read_manifest(directory)
-        quick_check(directory, manifest)
-        try:
-            return SnapshotReader(directory, manifest)
-        except StoreError:
-            raise  # its message names the remedy: the tombstones cannot be read
-        except Exception as error:
-            # numpy parses a damaged header as Python and lets every parser error through.
-            raise SnapshotCorruptError(
-                f"snapshot {directory.name} cannot be opened ({type(error).__name__}): "
-                "run `noctuary doctor`, then `noctuary rollback` or the nightly job"
-            ) from error
-
-    def look_up_terms(self, terms: Sequence[str]) -> list[tuple[int, int]]:
-        """Return the posting slice [start, stop) of every known term, in the order asked."""
-        return self._slices("terms", terms)
+    def release(self) -> None:
+        """Give back the memory of its files; the next recall reads them again, in milliseconds."""
+        release_pages(self.created_at_us)  # one file holds every array but the vectors
+        if self.vectors is not None:
+            release_pages(self.vectors)
 
     def look_up_summary_terms(self, terms: Sequence[str]) -> list[tuple[int, int]]:
         """Return the slice of `summary_postings` of every known term, in the order asked."""
         return self._slices("summary_terms", terms)
-
-    def document_frequencies(self, terms: Sequence[str]) -> dict[str, int]:
-        """Return how many memories of the snapshot contain each term; 0 for an unknown one."""
-        found = self.look_up("terms", "term", "term, start, stop", terms)
-        return {**dict.fromkeys(terms, 0), **{term: stop - start for term, start, stop in found}}
 
     @shared
     def mean_length(self) -> float:
@@ -309,44 +257,6 @@ class SnapshotReader:
             held[:, beyond] = self.live.held(tokens)[:, positions[beyond] - self.first_live]
         return held
 
-    def _slices(self, table: str, terms: Sequence[str]) -> list[tuple[int, int]]:
-        distinct = list(dict.fromkeys(terms))
-        rows = self.look_up(table, "term", "term, start, stop", distinct)
-        found = {term: (start, stop) for term, start, stop in rows}
-        return [found[t] for t in distinct if t in found]
-
-    def look_up(
-        self, table: str, key: str, columns: str, values: Sequence[Any]
-    ) -> list[tuple[Any, ...]]:
-        """Return columns of the rows of a table whose key is one of the values."""
-        if table in _BY_WORD:
-            return self._look_up_words(table, key, columns, values)
-        return self._select(table, key, columns, values)
-
-    def _look_up_words(
-        self, table: str, key: str, columns: str, words: Sequence[str]
-    ) -> list[tuple[Any, ...]]:
-        """Return the rows of words, from memory where they were asked before."""
-        kept = self._words
-        found = {word: kept[table, word] for word in words if (table, word) in kept}
-        if missing := [word for word in words if word not in found]:
-            rows = {row[0]: row for row in self._select(table, key, columns, missing)}
-            found.update((word, rows.get(word)) for word in missing)
-            if len(kept) > _KEPT_WORDS:
-                kept = self._words = {}  # others may still read the old one
-            kept.update(((table, word), found[word]) for word in missing)
-        return [row for row in found.values() if row is not None]
-
-    def _select(
-        self, table: str, key: str, columns: str, values: Sequence[Any]
-    ) -> list[tuple[Any, ...]]:
-        found: list[tuple[Any, ...]] = []
-        for start in range(0, len(values), _SQL_VARIABLES):
-            chunk = values[start : start + _SQL_VARIABLES]
-            marks = ",".join("?" * len(chunk))
-            found += self._query(f"SELECT {columns} FROM {table} WHERE {key} IN ({marks})", chunk)
-        return found
-
     def describe(self, positions: Iterable[int]) -> dict[int, dict[str, Any]]:
         """Return ROW_COLUMNS and "sources" of each position by name; tags as a tuple of texts.
 
@@ -358,7 +268,7 @@ class SnapshotReader:
         inside = [p for p in wanted if self.count <= p < self.first_live]
         summaries = {p: self.summaries.at(p).sources for p in inside}
         needed = {p for p in wanted if p < self.count}
-        rows = self._rows_of(needed | {sources[0] for sources in summaries.values()})
+        rows = self.rows_of(needed | {sources[0] for sources in summaries.values()})
         for position, text, importance in self._summary_texts(summaries):
             rows[position] = {
                 **rows[summaries[position][0]],
@@ -388,22 +298,6 @@ class SnapshotReader:
         memories = [p for p in wanted if p < self.count]
         found.update(self.look_up("memories", "position", "position, memory_id", memories))
         return found
-
-    def positions_of(self, memory_ids: Iterable[str]) -> dict[str, int]:
-        """Return the position of every known id, in the order asked."""
-        wanted = list(dict.fromkeys(memory_ids))
-        found = dict(self.look_up("memories", "memory_id", "memory_id, position", wanted))
-        return {m: found[m] for m in wanted if m in found}
-
-    def other_ids(self, memory_id: str) -> list[str]:
-        """Return the ids that another spelling of one may mean: 17 for own:17, and the reverse."""
-        # Of several stores a bare number may be of any; `remember` gives own:17 since it knows.
-        members: Mapping[str, Any] = self.manifest.source.get("members") or {}
-        if members:
-            return [] if ":" in memory_id else [f"{name}:{memory_id}" for name in members]
-        is_own = Path(str(self.manifest.source.get("location", ""))).name == OWN_FILE
-        number = memory_id.removeprefix("own:")
-        return [number] if is_own and number != memory_id else []
 
     @shared
     def summaries(self) -> Summaries:
@@ -495,36 +389,6 @@ class SnapshotReader:
         summaries = range(self.count, self.first_live)
         return {p: i if p in summaries else self.public_id(i) for p, i in found.items()}
 
-    def content_hashes(self, memory_ids: Iterable[str]) -> dict[str, str]:
-        """Return the content hash of every known id (as text)."""
-        asked = list(memory_ids)
-        return dict(self.look_up("memories", "memory_id", "memory_id, content_hash", asked))
-
-    def contents(self, memory_ids: Sequence[str]) -> dict[str, str]:
-        """Return the text of every known id (as text)."""
-        return dict(self.look_up("memories", "memory_id", "memory_id, content", memory_ids))
-
-    def all_memory_ids(self) -> list[str]:
-        """Return every id, as text, in any order."""
-        # A condition that all rows meet: the ids are read off their index, in no order.
-        return [str(i) for (i,) in self.look_up("memories", "'all'", "memory_id", ["all"])]
-
-    def concept_name(self, ordinal: int) -> str | None:
-        """Return the canonical name of a concept, or None for a structural edge (ordinal < 0)."""
-        if ordinal < 0:
-            return None
-        rows = self._query("SELECT canonical_name FROM concepts WHERE ordinal = ?", [ordinal])
-        return rows[0][0] if rows else None
-
-    def public_id(self, memory_id: str) -> int | str:
-        """Return a memory's id in the source's own type."""
-        return int(memory_id) if self.id_kind == "int" else memory_id
-
-    def close(self) -> None:
-        """Release the SQLite handle; arrays go with the last reference."""
-        with self._lock:
-            self._rows.close()
-
     def _require_shapes(self) -> None:
         """Refuse (ValueError) arrays that do not line up: a shorter one would shift memories."""
         per_memory = [self.created_at_us, self.importance, *(f.codes for f in self.facets.values())]
@@ -581,93 +445,10 @@ class SnapshotReader:
             shown = text if summary_id(cluster, method, text) == known else DAMAGED_TEXT
             yield self.count + int(ordinal), str(shown), float(importance)
 
-    def _rows_of(self, positions: Iterable[int]) -> dict[int, dict[str, Any]]:
-        rows: dict[int, dict[str, Any]] = {}
-        columns = ", ".join(ROW_COLUMNS)
-        for values in self.look_up("memories", "position", columns, sorted(positions)):
-            row: dict[str, Any] = dict(zip(ROW_COLUMNS, values, strict=True))
-            row["content"] = published_text(row)
-            row["tags"] = tuple(t.strip() for t in row["tags"].split(",") if t.strip())
-            rows[row["position"]] = {**row, "sources": ()}
-        return rows
 
-    def _text(self, name: str) -> str | None:
-        """Return the text of a file; None where the snapshot has no such file."""
-        if name not in self.manifest.files:
-            return None
-        return (self.directory / name).read_text(encoding="utf-8")
-
-    def _query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        with self._lock:
-            return self._rows.execute(sql, values).fetchall()
-
-
-# Finding the snapshot to serve: the pointer's, or the newest one that may take its place.
-
-# A retention sweep may remove the snapshot between reading the pointer and opening it; the pointer
-# has moved by then.
-_OPEN_ATTEMPTS = 3
-
-
-class Opened(NamedTuple):
-    """A pinned snapshot, and why it is not the one that the pointer names (or None)."""
-
-    reader: SnapshotReader
-    snapshot_id: str
-    fallback_reason: str | None
-
-
-def open_serving(paths: StorePaths) -> Opened:
-    """Open the serving snapshot, or the newest other one that may serve and opens.
-
-    Raises:
-        SnapshotMissingError: If nothing was ever published.
-        SnapshotCorruptError: If nothing published opens.
-    """
-    failure: StoreError | None = None
-    pointer: Pointer | None = None
-    for _ in range(_OPEN_ATTEMPTS):
-        try:
-            pointer = read_pointer(paths)
-            named = pointer.snapshot_id
-            return Opened(_open(paths, named, pointer.digest), named, None)
-        except SnapshotMissingError as error:
-            if not paths.snapshots.is_dir():
-                raise
-            failure = error
-            break
-        except SnapshotCorruptError as error:
-            failure = error
-    for name in _fallbacks(paths, pointer):
-        try:
-            return Opened(_open(paths, name, name.rpartition("-")[2]), name, str(failure))
-        except SnapshotCorruptError:
-            continue
-    raise failure or SnapshotMissingError(f"nothing has been published in {paths.root}")
-
-
-def _fallbacks(paths: StorePaths, pointer: Pointer | None) -> list[str]:
-    """Return the published snapshots that may serve in another's place, best first.
-
-    Where the pointer can be believed these are the older ones: newer ones were rolled back from, or
-    a killed night never pointed at them. A flipped bit in the time of its name leads to no
-    snapshot, but the digest still says which one was meant.
-    """
-    names = sorted(p.name for p in paths.snapshots.glob("*") if is_snapshot_id(p.name))[::-1]
-    if pointer is None:
-        return names
-    meant = [n for n in names if pointer.digest.startswith(n.rpartition("-")[2])]
-    newest = meant[0] if meant and pointer.snapshot_id not in meant else pointer.snapshot_id
-    return [name for name in names if name <= newest]
-
-
-def _open(paths: StorePaths, name: str, digest: str) -> SnapshotReader:
-    """Open a published snapshot that must have this digest, or start with it."""
-    reader = SnapshotReader.open(paths.snapshots / name)
-    if not reader.manifest.digest.startswith(digest):
-        reader.close()
-        raise SnapshotCorruptError(f"snapshot {name} is not the one that was published")
-    return reader
+def open_serving(paths: StorePaths) -> Opened[SnapshotReader]:
+    """Open the serving snapshot with its arrays; errors as of `open_published`."""
+    return open_published(paths, SnapshotReader)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.types import NOTHING, UNDATED_US, fire, has_hooks, to_micros
-from noctuary.graph.walk import Link
+from noctuary.graph.fold import Link
 from noctuary.recall.inputs import GuardResult, Inputs, T, look_down
 from noctuary.recall.legs import GraphRanking, Leg, SnapshotGraph
 from noctuary.recall.query import Mask, Positions, Query, Scores, aware

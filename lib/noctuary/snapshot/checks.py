@@ -21,8 +21,8 @@ from noctuary.core.foreign_json import parse_json
 from noctuary.core.manifest import Manifest, full_check, read_manifest
 from noctuary.core.sqlite import connect_immutable
 from noctuary.embed.funnel import PrefixTier
+from noctuary.graph.fold import ROLES
 from noctuary.graph.sessions import MIN_MEMBERS, SessionArrays
-from noctuary.graph.walk import ROLES
 from noctuary.snapshot import content_checks as content
 from noctuary.snapshot.arrays import ShareArrays, is_compressed, within
 from noctuary.snapshot.content_checks import (

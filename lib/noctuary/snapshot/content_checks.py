@@ -16,8 +16,9 @@ from noctuary.compact.clusters import VectorRows
 from noctuary.compact.gate import judge
 from noctuary.core import store as layout
 from noctuary.core.foreign_json import parse_json
+from noctuary.graph.fold import ROLES
 from noctuary.graph.tables import NO_SPAN
-from noctuary.graph.walk import LINK_RELATIONS, NO_CONCEPT, RARE_OTHERS, RELATIONS, ROLES
+from noctuary.graph.walk import LINK_RELATIONS, NO_CONCEPT, RARE_OTHERS, RELATIONS
 from noctuary.snapshot.arrays import OF_TURNS, Mask, SummaryArrays, is_compressed, within
 from noctuary.text.tokens import document_tokens
 

@@ -188,7 +188,7 @@ def is_tool_answer(text: str) -> bool:
 
 # Messages that agents, other sessions and services send in the user's place.
 
-_SENT_BY_MACHINES = re.compile(
+_SENT_BY_MACHINES = (
     r"\s*(?:<(?:task-notification|teammate-message|agent-message|cross-session-message"
     r"|coordinator-relay|remote-review(?:-progress)?|subagent_notification|turn_aborted"
     r"|fetched-web-content|untrusted-widget-state|queued-remote-notifications|tick|wake)[\s>]"
@@ -198,7 +198,8 @@ _SENT_BY_MACHINES = re.compile(
 
 def is_machine_made(text: str) -> bool:
     """Return whether an agent wrote a message in the user's role; its tail belongs to it."""
-    return _SENT_BY_MACHINES.match(text) is not None
+    begins = text.lstrip()[:1] in ("<", "[")  # compiling the rest takes longer than a prompt may
+    return begins and re.match(_SENT_BY_MACHINES, text) is not None
 
 
 # The record of injected texts: hashes and times in `injected.sqlite`; one row per wording.

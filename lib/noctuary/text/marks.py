@@ -84,14 +84,17 @@ CHARS_PER_TOKEN_DEFAULT = 4.0
 # same characters decide it.
 _CJK = "[\u4e00-\u9faf\u3041-\u3096\u30a1-\u30fa\uac00-\ud7a3]"
 _DENSE = "[\u0400-\u04ff\u0600-\u06ff\u0590-\u05ff]"
+_FIRST_DENSE = "\u0400"  # the first character of both
+PLAIN_SIGNS = "’‘“”–—•"
+"""Signs of texts that are ASCII otherwise: part of no word, the same in every Unicode form."""
 
 
 def chars_per_token(text: str) -> float:
     """Return how many UTF-16 units one token spans: 1.6, 2.5 or 4, by the presence of a script."""
     # One CJK character makes the whole text CJK, else one Cyrillic, Arabic or Hebrew one dense.
-    if text.isascii():
+    # Compiling the patterns takes a hook 2 ms: most texts have quotes and accents at most.
+    if text.isascii() or all(char < _FIRST_DENSE or char in PLAIN_SIGNS for char in set(text)):
         return CHARS_PER_TOKEN_DEFAULT
-    # Compiled on first use: most recalls estimate nothing.
     if re.search(_CJK, text):
         return CHARS_PER_TOKEN_CJK
     return CHARS_PER_TOKEN_DENSE if re.search(_DENSE, text) else CHARS_PER_TOKEN_DEFAULT

@@ -6,7 +6,6 @@ import binascii
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import pairwise, takewhile
 from math import log2
@@ -18,15 +17,22 @@ from noctuary.text.tokens import STOP_WORDS
 MIN_TOKEN_CHARS = 15  # shortest run of any token's format (a Slack token cut off)
 
 
-@dataclass(frozen=True, eq=False)
 class SecretRule:
     """One record of secret_formats.txt or secret_words.txt; those files document the fields."""
 
-    name: str
-    hints: tuple[str, ...]  # lower-case literals, one of which a text holds where it matches
-    source: str
-    judge: str = ""  # of a match, or of the value behind a word; see JUDGES
-    words: tuple[str, ...] = ()  # that a rule of secret_words.txt is tried for
+    # No dataclass: its module takes a hook 8 ms.
+    def __init__(
+        self,
+        name: str,
+        hints: tuple[str, ...],
+        source: str,
+        judge: str = "",
+        words: tuple[str, ...] = (),
+    ) -> None:
+        self.name, self.source = name, source
+        self.hints = hints  # lower-case literals, one of which a text holds where it matches
+        self.judge = judge  # of a match, or of the value behind a word; see JUDGES
+        self.words = words  # that a rule of secret_words.txt is tried for
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:

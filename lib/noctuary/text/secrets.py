@@ -61,7 +61,7 @@ def find_plain(text: str) -> str:
         plain = re.sub(_PERCENT, lambda found: chr(int(found[1], 16)), plain)
     # One class of everything outside ASCII first: it is found many times as fast.
     rest = "" if plain.isascii() else leave_ascii(plain)
-    if re.search(_UNUSUAL, rest) and re.search(_DISGUISED, plain):
+    if rest and re.search(_UNUSUAL, rest) and re.search(_DISGUISED, plain):
         plain = re.sub(_MIXED_WORD, lambda found: found[0].translate(_TO_LATIN), normalize(plain))
     return plain
 

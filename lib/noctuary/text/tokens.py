@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import local
 from types import ModuleType
 
-from noctuary.text.marks import content_tags
+from noctuary.text.marks import PLAIN_SIGNS, content_tags
 
 # Which script a character belongs to. The ranges name letters only; punctuation of a script is
 # OTHER. Source: Unicode Standard, Blocks.txt (living scripts, rare historic blocks left out).
@@ -113,6 +113,7 @@ _INVISIBLE = dict.fromkeys(
         *range(0xFE00, 0xFE10),  # variation selectors
     )
 )
+_NO_SIGNS = str.maketrans("", "", PLAIN_SIGNS)
 _LATIN_LETTERS = str.maketrans(
     {"ł": "l", "đ": "d", "ø": "o", "ı": "i", "ħ": "h", "æ": "ae", "œ": "oe"}
 )
@@ -145,12 +146,17 @@ _TOO_MANY_MARKS = rf"([{_DROPPED_MARKS}]{{{_MAX_MARKS}}}){_DROPPED}"
 
 def normalize(text: str) -> str:
     """Return the text in NFKC without invisible characters; lone surrogates pass through."""
-    if text.isascii():
+    if is_plain(text):
         return text
     text = re.sub(_TOO_MANY_MARKS, r"\1", text.translate(_INVISIBLE))
     if len(text) <= _PIECE_CHARS:
         return unicodedata.normalize("NFKC", text)
     return "".join(unicodedata.normalize("NFKC", piece) for piece in re.findall(_PIECE, text))
+
+
+def is_plain(text: str) -> bool:
+    """Return whether a text is ASCII but for signs that are part of no word."""
+    return text.isascii() or text.translate(_NO_SIGNS).isascii()
 
 
 def fold(word: str) -> str:
@@ -267,7 +273,7 @@ def tokenize(text: str) -> list[str]:
     # Never raises, whatever the characters; never returns an empty token, a space, a control
     # character or a lone surrogate, so every token can be stored as UTF-8 text.
     text = normalize(text)
-    chunks = _ASCII_CHUNK.findall(text) if text.isascii() else list(_chunks(text))
+    chunks = _ASCII_CHUNK.findall(text) if is_plain(text) else list(_chunks(text))
     tokens = [token for chunk in chunks for token in _terms_of(chunk)]
     return tokens or [token for chunk in chunks for token in _words(chunk)]
 

@@ -242,6 +242,11 @@ def test_a_hook_is_answered_whole_and_imports_nothing_else(
 ) -> None:
     monkeypatch.setenv("NOCTUARY_HOOK_DEADLINE_MS", "20000")
     start(dense_store.root)
+
+    def nothing(*_: Any) -> None:
+        """Answer by more than words, as a server does."""
+
+    monkeypatch.setattr(HookProcess, "_recall_by_words", nothing)
     here = HookProcess("claude", None, None, time.monotonic())
     expected = json.loads(answer(json.dumps(EVENT).encode(), here))
     assert json.loads(ask_for(EVENT) or b"{}") == expected

@@ -15,7 +15,7 @@ import pytest
 
 from noctuary.agents.client import LIFETIME_S, MAX_EVENT_BYTES, parse_options
 from noctuary.agents.state import COUNTERS, JOURNAL, read_counters, read_journal
-from tests.support.hook_runner import Case, run_cases, run_installed
+from tests.support.hook_runner import NO_SERVER, Case, run_cases, run_installed
 from tests.support.hook_shapes import AGENTS, stdout_faults
 from tests.support.store import Store
 
@@ -36,7 +36,7 @@ def run_script(
         [sys.executable, "-c", code, *arguments],
         input=raw,
         capture_output=True,
-        env={**known, **environ},
+        env={**known, **NO_SERVER, **environ},
         timeout=30,
         check=False,
     )
@@ -250,7 +250,7 @@ def test_nothing_of_another_user_is_injected_or_restored(dense_store: Store, hom
 
 
 def test_a_hook_loads_what_it_needs(dense_store: Store, home: Path) -> None:
-    """A compaction is journalled without numpy, settings or click; a prompt needs no click."""
+    """A compaction is journalled without settings; a prompt is answered without numpy."""
     code = """
 import os, sys, time
 def leave(code):
@@ -267,8 +267,9 @@ main()
     }
     assert "noctuary.agents.hooks" in loaded["compact"]
     assert not loaded["compact"] & {"numpy", "click", "sqlite3", "noctuary.core.settings"}
-    assert "noctuary.recall.engine" in loaded["prompt"]
-    assert not loaded["prompt"] & {"click", "lancedb", "pyarrow", "dagster", "torch", "yaml"}
+    assert not {"noctuary.context.inject"} & loaded["compact"], "it injects nothing"
+    assert "noctuary.recall.words" in loaded["prompt"]
+    assert not loaded["prompt"] & {"numpy", "click", "dataclasses", "_hashlib", "asyncio"}
 
 
 def _contents(store: Store) -> list[tuple[str, str | None]]:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noctuary.agents import hooks
-from noctuary.agents.client import LIFETIME_S, Refusal, ping
+from noctuary.agents.client import LIFETIME_S, Refusal, ask_hook, ping
 from noctuary.agents.hooks import (
     CAPTURE,
     MAX_CANDIDATES,
@@ -340,6 +340,8 @@ def test_an_answer_that_the_deadline_cut_short_is_counted(
 ) -> None:
     monkeypatch.setenv("NOCTUARY_HOOK_SCOPE", "store")
     process = Until(str(dense_store.root), time.monotonic() + until_s, home)
+    # More than words alone may answer: the whole recall is asked.
+    monkeypatch.setenv("NOCTUARY_RECALL_EXACT_MATCH_BONUS", "0.1")
     event = prompt(text="where is the spare key kept", cwd=str(home))
     handle(event, process)
     (counted,) = read_counters(home / COUNTERS).events
@@ -444,7 +446,7 @@ def world_of(home: Path | None, store: str | None = None) -> HookProcess:
 
 
 class Until(HookProcess):
-    """A process with a deadline of the test's own, which starts no server."""
+    """A process with a deadline of the test's own."""
 
     def __init__(self, store: str, until_s: float, home: Path | None = None) -> None:
         super().__init__("claude", store, home, time.monotonic())
@@ -452,9 +454,6 @@ class Until(HookProcess):
 
     def until_s(self) -> float:
         return self._deadline_s
-
-    def start_server(self) -> None:
-        pass
 
 
 def recall_in_time(query: str, *, store: str, until_s: float) -> Mapping[str, Any] | Failure:
@@ -556,36 +555,69 @@ def test_a_transcript_is_measured_where_that_is_possible(tmp_path: Path, home: P
     }
 
 
-def test_a_server_is_started_once_and_then_answers(
+def test_a_session_starts_one_server_which_the_first_prompt_meets(
     plain_store: Store, home: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world_of(home).prepare()
-    stamp = home / hooks.STAMP
-    assert not stamp.exists(), "not unless the settings say so"
-    monkeypatch.setenv("NOCTUARY_HOOK_START_SERVER", "true")
     started: list[tuple[str, ...]] = []
+    told: list[str] = []
     real = hooks.start_detached
 
     def start(module: str, arguments: Sequence[str]) -> bool:
+        assert told, "the agent has its answer"
         started.append((module, *arguments))
         return real(module, arguments) if len(started) == 1 else True
 
+    def stay(_: HookProcess) -> None:
+        """Do not end the process of the tests."""
+
+    def happen(name: str, **fields: Any) -> None:
+        raw = json.dumps({"hook_event_name": name, "session_id": "s", **fields}).encode()
+        hooks.answer_in_time(
+            "claude", store, raw, time.monotonic(), lambda line: told.append(line.decode())
+        )
+        told.clear()
+
     monkeypatch.setattr(hooks, "start_detached", start)
-    store = str(plain_store.root)
-    for _ in range(2):
-        world_of(home, store=store).prepare()
+    monkeypatch.setattr(HookProcess, "end_in_time", stay)
+    store, stamp = str(plain_store.root), home / hooks.STAMP
+    monkeypatch.setenv("NOCTUARY_HOOK_START_SERVER", "false")
+    happen("SessionStart", source="startup")
+    assert not stamp.exists(), "not where the settings forbid it"
+    monkeypatch.delenv("NOCTUARY_HOOK_START_SERVER")
+    happen("PreCompact", trigger="auto")
+    assert not started, "nothing would have been answered"
+    for name, fields in (
+        ("SessionStart", {"source": "startup"}),
+        ("UserPromptSubmit", {"prompt": "where is the spare key?"}),
+        ("SessionStart", {"source": "resume"}),
+    ):
+        happen(name, **fields)
     assert started == [("noctuary.cli.main", "serve", "--store", store)]
     assert soon(lambda: not isinstance(ping(store), Refusal))
     found = ping(store)
     assert not isinstance(found, Refusal)
     pid = found["pid"]
     assert os.getsid(pid) == pid, "a session of its own"
+    asked = {"hook_event_name": "UserPromptSubmit", "prompt": "boiler valve", "session_id": "t"}
+    line = ask_hook("claude", store, json.dumps(asked).encode(), time.monotonic())
+    assert line is not None
+    assert b"boiler" in line
     os.kill(pid, 15)
     assert soon(lambda: isinstance(ping(store), Refusal))
     old = time.time() - hooks.RETRY_S - 1
     os.utime(stamp, (old, old))
-    world_of(home, store=store).prepare()
+    happen("UserPromptSubmit", prompt="and the cat?")
     assert len(started) == 2
+
+
+def test_no_server_is_started_for_a_store_that_is_not_there(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hooks, "start_detached", pytest.fail)
+    process = HookProcess("claude", None, home, time.monotonic())
+    process.prepare()
+    process.start_server()
+    assert not (home / hooks.STAMP).exists()
 
 
 def transcript(folder: Path, *texts: str) -> Path:

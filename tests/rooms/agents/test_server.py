@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from noctuary.agents import server as server_module
 from noctuary.agents.client import (
     MAX_REQUEST_BYTES,
     Refusal,
@@ -23,8 +24,11 @@ from noctuary.agents.client import (
     exchange,
     ping,
 )
-from noctuary.agents.server import Server, describe_encoder, find_place, warm_up
+from noctuary.agents.server import Server, describe_encoder, find_place, give_back, warm_up
 from noctuary.core.errors import StoreError, StoreLockedError
+from noctuary.core.store import ARRAYS_FILE, VECTORS_FILE
+from tests.rooms.agents.conftest import wait_until
+from tests.support.descriptors import mapped_kb
 from tests.support.store import Store
 
 StartServer = Callable[..., Server]
@@ -218,6 +222,37 @@ def test_nobody_asking_ends_it_and_requests_keep_it(tmp_path: Path) -> None:
         assert not end.done()
         assert end.result(10) == "idle"
     assert not server.place.socket.exists()
+
+
+def test_it_rests_once_after_each_request_that_was_the_last(
+    tmp_path: Path, start: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "_REST_S", 0.05)
+    monkeypatch.setattr(server_module, "_TICK_S", 0.02)
+    rested: list[Path] = []
+    start(tmp_path, echo, rest=rested.append)
+    for times in (1, 2):
+        assert wait_until(lambda: len(rested) == times)  # noqa: B023 (asked at once)
+        time.sleep(0.2)
+        assert rested == [tmp_path] * times
+        ping(tmp_path)
+
+
+def test_a_resting_server_gives_its_files_back_and_answers_as_before(
+    dense_store: Store, start: StartServer
+) -> None:
+    start(dense_store.root)
+    question = {"op": "recall", "query": "spare key", "k": 3, "dry_run": True}
+    before = exchange(dense_store.root, question, wait_s=10)
+    (directory,) = dense_store.paths.snapshots.iterdir()
+    files = [directory / name for name in (ARRAYS_FILE, VECTORS_FILE)]
+    assert all(map(mapped_kb, files))
+    give_back(dense_store.root)
+    assert not any(map(mapped_kb, files))
+    after = exchange(dense_store.root, question, wait_s=10)
+    assert isinstance(before, dict)
+    assert isinstance(after, dict)
+    assert after["memories"] == before["memories"] != []
 
 
 def test_a_server_whose_socket_was_removed_makes_room(tmp_path: Path) -> None:

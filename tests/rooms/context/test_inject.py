@@ -11,11 +11,19 @@ from typing import Any
 
 import pytest
 
-from noctuary.context.inject import ECHO_BYTES, MAX_BLOCK_CHARS, distinct, inject, is_lookup
+from noctuary.context.inject import (
+    ASKING,
+    ECHO_BYTES,
+    MAX_BLOCK_CHARS,
+    distinct,
+    inject,
+    is_lookup,
+)
 from noctuary.core.types import UNDATED_US
 from noctuary.recall.result import RecalledMemory, RecallResult
 from noctuary.sources.echo import CLOCK_OFFSET_US
 from noctuary.sources.injected import NOTE, hash_exact, hash_words, words_of
+from noctuary.text.tokens import tokenize
 from tests.support.injections import INJECTED_US, answer, guard_of, memory, put_in_prompt, row
 
 KEY = "The spare key hangs in the pantry, left of the door."
@@ -244,3 +252,12 @@ def test_what_found_nothing_is_a_lookup_too(tmp_path: Path) -> None:
     assert is_set_aside(tmp_path, ASKED, created_at_us=UNDATED_US)
     inject(answer(tmp_path, query="boiler pressure"))
     assert not is_set_aside(tmp_path, "boiler pressure", created_at_us=UNDATED_US)
+
+
+def test_words_of_asking_are_known_as_the_tokens_that_they_are() -> None:
+    words = (
+        "ask asks asked asking wants wanted know wonders wondered wondering question questions "
+        "inquiry enquiry inquires inquired query queried request requests requested frage anfrage "
+        "fragt fragte gefragt pregunta pregunto demande demanda вопрос спросил спрашивает"
+    )
+    assert set(tokenize(words)) == ASKING

@@ -11,6 +11,7 @@ from noctuary.core.files import read_array, write_array
 from noctuary.embed import funnel as cascade
 from noctuary.embed.funnel import PrefixTier, cosines_at, search
 from noctuary.embed.rotation import build_prefix_tier, fit, rotated_prefix
+from tests.support.descriptors import mapped_kb
 from tests.support.vectors import exact_positions, topical_vectors
 
 ROWS, DIM, SHORT = 6_000, 96, 32
@@ -177,16 +178,6 @@ def test_a_search_leaves_no_page_of_the_full_matrix_mapped(
     assert mapped_kb(tmp_path / "full.npy") == 0
     assert np.array_equal(found.cosines, search(tier, full, queries[0], 10).cosines)
     assert np.array_equal(mapped, full), "it can be read again"
-
-
-def mapped_kb(path: Path) -> int:
-    """What this process has mapped in of a file."""
-    if not Path("/proc/self/smaps").exists():
-        pytest.skip("no /proc: what is mapped cannot be told")
-    entries = Path("/proc/self/smaps").read_text().split("\n")
-    place = next(i for i, line in enumerate(entries) if line.endswith(str(path)))
-    (rss,) = (line for line in entries[place : place + 6] if line.startswith("Rss:"))
-    return int(rss.split()[1])
 
 
 def test_equal_vectors_come_by_position() -> None:

@@ -25,6 +25,7 @@ from noctuary.embed.lean import (
     HEADER_FILE,
     MIN_COSINE,
     WARM_AFTER_QUERIES,
+    WEIGHTS_FILE,
     Architecture,
     FileIdentity,
     Header,
@@ -42,6 +43,7 @@ from noctuary.embed.onnx import MODEL_FILE, OnnxEncoder, onnx_directory
 from noctuary.embed.sentence import export_lean, export_onnx, open_sentence_encoder
 from noctuary.embed.wordpiece import MAX_WORD_CHARS, WordPiece, split_words
 from tests.rooms.embed.conftest import TinyModel, write_tiny_model
+from tests.support.descriptors import mapped_kb
 
 ARCH = Architecture(2, 4, 32, 64, 100, 16, 1e-12)
 HEADER = Header(
@@ -282,7 +284,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def faces(exported: tuple[Path, Path], tmp_path: Path) -> SimpleNamespace:
     """A small model with its lean and its ONNX export."""
     lean, onnx = (shutil.copytree(one, tmp_path / "encoders" / one.name) for one in exported)
-    return SimpleNamespace(lean=LeanEncoder.open(lean), onnx=onnx)
+    weights = lean / WEIGHTS_FILE
+    return SimpleNamespace(lean=LeanEncoder.open(lean), onnx=onnx, lean_weights=weights)
 
 
 def texts(count: int) -> list[str]:
@@ -301,6 +304,7 @@ def test_the_runtime_takes_over_after_several_queries_and_agrees(faces: SimpleNa
     assert thread is not None
     thread.join()
     assert warm.reason == ""
+    assert mapped_kb(faces.lean_weights) == 0, "the other encoder's weights are given back"
     runtime = OnnxEncoder.open(faces.onnx, 1)
     for text in texts(3):
         found = warm.encode_query(text)

@@ -13,7 +13,7 @@ from noctuary.core.errors import StoreError
 from noctuary.core.types import UNDATED_US, MemoryRecord
 from noctuary.graph import state as hubs
 from noctuary.graph.build import speaking_concepts, to_arrays, to_mention_arrays
-from noctuary.graph.fold import concept_id
+from noctuary.graph.fold import ROLES, concept_id
 from noctuary.graph.state import LOWER_CASE_WORTH, GraphState
 from noctuary.graph.tables import (
     FILES,
@@ -24,7 +24,7 @@ from noctuary.graph.tables import (
     read_tables,
     write_tables,
 )
-from noctuary.graph.walk import OPEN_END_US, RELATIONS, ROLES, GraphArrays, MentionArrays
+from noctuary.graph.walk import OPEN_END_US, RELATIONS, GraphArrays, MentionArrays
 from tests.rooms.graph.conftest import record
 from tests.support.graph_objects import (
     Concept,

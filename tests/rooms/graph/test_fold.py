@@ -7,8 +7,17 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from noctuary.graph.fold import concept_id, fold_name, unsegmented_script, words
-from noctuary.graph.walk import QUERY_MAX_WORDS, Link, Name, NameTable, link_query
+from noctuary.graph.fold import (
+    QUERY_MAX_WORDS,
+    Link,
+    Name,
+    NameTable,
+    concept_id,
+    fold_name,
+    link_query,
+    unsegmented_script,
+    words,
+)
 
 
 @pytest.mark.parametrize(

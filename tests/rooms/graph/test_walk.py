@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from noctuary.graph import walk as walk_module
+from noctuary.graph.fold import ROLES, Link
 from noctuary.graph.walk import (
     NAMED_WEIGHT,
     OPEN_END_US,
     RELATIONS,
-    ROLES,
     GraphArrays,
-    Link,
     MentionArrays,
     name_subjects,
     subjects_of,

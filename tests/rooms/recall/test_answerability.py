@@ -16,12 +16,8 @@ from noctuary.core.manifest import pack_digest, read_manifest
 from noctuary.core.store import ABSTENTION_FILE, DIGEST_NAME_CHARS
 from noctuary.core.types import DAMAGED_TEXT, MemoryRecord
 from noctuary.recall.answerability import (
-    BEST_TURNS,
-    DOUBT,
-    WEIGHTS,
     Features,
     Scored,
-    combine,
     find_attribution,
     find_supports,
     read_features,
@@ -47,6 +43,7 @@ from noctuary.recall.result import (
 )
 from noctuary.recall.rows import Rows
 from noctuary.recall.search import Search
+from noctuary.recall.support import BEST_TURNS, DOUBT, WEIGHTS, combine
 from noctuary.snapshot.publish import publish_candidate, seal_candidate
 from tests.support.calibration import MEASURE, MEASURES
 from tests.support.store import Store, household, memory, new_store, renumber, turns

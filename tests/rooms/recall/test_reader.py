@@ -29,11 +29,12 @@ from noctuary.core.store import StorePaths
 from noctuary.core.types import DAMAGED_TEXT
 from noctuary.graph.walk import FOUND_RELATIONS
 from noctuary.recall import api as serving
-from noctuary.recall import reader as module
+from noctuary.recall import snapshot_rows
 from noctuary.recall.engine import Recaller
 from noctuary.recall.explain import expand_from
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.reader import ROW_COLUMNS, Opened, SnapshotReader, open_serving
+from noctuary.recall.reader import SnapshotReader, open_serving
+from noctuary.recall.snapshot_rows import ROW_COLUMNS, Opened, open_published
 from noctuary.snapshot.publish import rollback
 from tests.support.damage import change_array, drop_array
 from tests.support.descriptors import open_files
@@ -82,7 +83,7 @@ def test_words_are_asked_for_once_and_only_so_many_are_kept(
     with pytest.raises(sqlite3.ProgrammingError):
         reader.look_up_terms([*words, "blue"])
     opened = SnapshotReader.open(reader.directory)
-    monkeypatch.setattr(module, "_KEPT_WORDS", 2)
+    monkeypatch.setattr(snapshot_rows, "_KEPT_WORDS", 2)
     for _ in range(2):
         assert opened.look_up_terms(words) == first
         assert [opened.look_up_terms([word]) for word in words] == [first[:1], [], first[1:]]
@@ -193,7 +194,7 @@ def lose(store: Store, snapshot_id: str) -> None:
     (store.snapshot(snapshot_id) / layout.ARRAYS_FILE).unlink()
 
 
-def opened(store: Store) -> Opened:
+def opened(store: Store) -> Opened[SnapshotReader]:
     return open_serving(store.paths)
 
 
@@ -318,7 +319,7 @@ def test_a_snapshot_removed_between_pointer_and_opening_is_looked_for_again(
     """A publish with retention runs between the two reads; the second look finds the new one."""
     store, names = three
     rollback(store.paths, names[0])
-    read = open_serving.__globals__["read_pointer"]
+    read = open_published.__globals__["read_pointer"]
     looks: list[str] = []
 
     def read_then_move(paths: layout.StorePaths) -> object:
@@ -329,7 +330,7 @@ def test_a_snapshot_removed_between_pointer_and_opening_is_looked_for_again(
             shutil.rmtree(store.snapshot(names[0]))
         return pointer
 
-    monkeypatch.setitem(open_serving.__globals__, "read_pointer", read_then_move)
+    monkeypatch.setitem(open_published.__globals__, "read_pointer", read_then_move)
     found = opened(store)
     assert looks == [names[0], names[2]]
     assert (found.snapshot_id, found.fallback_reason) == (names[2], None)
