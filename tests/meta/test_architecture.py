@@ -63,6 +63,7 @@ LAZY_DOORS = {
         "a source of files is read by the reader of the nights"
     ),
     ("noctuary.sources.live", "noctuary.sources.source"): "the same",
+    ("noctuary.sources.live", "noctuary.sources.normalize"): "the same",
     ("noctuary.sources.live", "noctuary.sources.postgres"): "the same, of a database",
     ("noctuary.sources.live", "noctuary.sources.echo"): (
         "what recall injected is told from what was said, by the night's rules"
