@@ -13,7 +13,7 @@ import select
 import stat
 import sys
 import time
-import zlib
+from binascii import crc32
 from collections import namedtuple
 
 from noctuary import __version__
@@ -40,7 +40,7 @@ def locate_server(store: str | Path, environ: Mapping[str, str] | None = None) -
     env = os.environ if environ is None else environ
     real = os.fsencode(os.path.realpath(store))
     # 64 bits among the stores of one user; a request names its store in full.
-    name = f"{zlib.crc32(real):08x}{zlib.crc32(real[::-1]):08x}"
+    name = f"{crc32(real):08x}{crc32(real[::-1]):08x}"
     own, runtime = f"noctuary-{_user_id()}", env.get("XDG_RUNTIME_DIR", "").strip()
     temporary = env.get("TMPDIR", "").strip() or "/tmp"
     # A relative one is to be ignored (XDG base directory specification).
