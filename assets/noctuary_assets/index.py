@@ -14,11 +14,12 @@ import numpy as np
 
 from noctuary.core.errors import EncoderError
 from noctuary.core.files import read_array, remove_tree
+from noctuary.embed.default_model import DEFAULT_MODEL
 from noctuary.embed.documents import Backend, sample_texts, share_files
 from noctuary.embed.hosted import HOSTED_FILE, hosted_model, write_description
 from noctuary.embed.lean import read_header
 from noctuary.embed.multilingual import MULTILINGUAL_MODEL
-from noctuary.embed.onnx import DEFAULT_MODEL, known_header, toolchain
+from noctuary.embed.onnx import known_header, toolchain
 from noctuary.embed.rotation import (
     RULES,
     Rotation,

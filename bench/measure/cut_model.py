@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from noctuary.embed.onnx import DEFAULT_MODEL
+from noctuary.embed.default_model import DEFAULT_MODEL
 from noctuary.embed.sentence import locate_model
 
 LAYERS = 1

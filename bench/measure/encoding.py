@@ -26,7 +26,8 @@ from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
 from noctuary.core.errors import EncoderError
 from noctuary.core.store import StorePaths
-from noctuary.embed.onnx import DEFAULT_MODEL, OnnxEncoder
+from noctuary.embed.default_model import DEFAULT_MODEL
+from noctuary.embed.onnx import OnnxEncoder
 from noctuary.embed.sentence import (
     SentenceEncoder,
     export_onnx,

@@ -27,8 +27,9 @@ from bench.datasets import open_dataset, read_corpus
 from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
 from noctuary.core.files import read_array, write_array
+from noctuary.embed.default_model import DEFAULT_MODEL
 from noctuary.embed.funnel import PrefixTier, search
-from noctuary.embed.onnx import DEFAULT_MODEL, OnnxEncoder
+from noctuary.embed.onnx import OnnxEncoder
 from noctuary.embed.rotation import Rotation, build_prefix_tier, derive_thresholds, fit
 from noctuary.embed.sentence import export_onnx, open_sentence_encoder
 from noctuary.embed.tiers import FULL_TIER, TIER_DIMS, TableHome, sync_tiers

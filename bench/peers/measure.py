@@ -26,7 +26,8 @@ from bench.peers import runner
 from bench.suite.keys import code_digest, run_key
 from bench.suite.loading import LoadedSet
 from noctuary.core.files import remove_tree, tree_bytes, write_text
-from noctuary.embed.onnx import DEFAULT_MODEL, OnnxEncoder
+from noctuary.embed.default_model import DEFAULT_MODEL
+from noctuary.embed.onnx import OnnxEncoder
 from noctuary.embed.sentence import export_onnx, open_sentence_encoder
 
 SESSION_DEPTH = 100

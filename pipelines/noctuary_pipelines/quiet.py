@@ -42,7 +42,7 @@ def read_inputs(site: Site) -> str | None:
 
     That is so for databases and services, other models, and plans that change as days pass.
     """
-    from noctuary.embed.onnx import DEFAULT_MODEL, locate_default
+    from noctuary.embed.default_model import DEFAULT_MODEL, locate_default
     from noctuary.evaluate.queries import find_labels
     from noctuary.recall.profile import configured_profile
 

