@@ -29,7 +29,9 @@ TINY, STORE, STORES = f"../shared/data/{SET}", f"stores/{SET}", "stores"
 MEMORIES = 60
 
 RUNS: dict[str, list[str]] = {
-    "bench.measure commits": ["--against", "HEAD", "--runs", "1", "--rounds", "2"],
+    "bench.measure commits": [
+        *("--against", "HEAD", "--runs", "1", "--rounds", "2", "--only", "nights", "hooks"),
+    ],
     "bench.measure engines": ["--sizes", "600"],
     "bench.measure hooks": [
         *("--store", STORE, "--queries", f"{TINY}/queries.jsonl", "--rounds", "2"),
