@@ -85,6 +85,8 @@ def _read_words() -> Iterator[SecretRule]:
 
 
 def _expand(line: str, parts: Mapping[str, str]) -> str:
+    if "behind " not in line:
+        return re.sub("<([A-Z_]+)>", lambda found: parts[found[1]], line) if "<" in line else line
     behind = re.fullmatch(r"(not )?behind (\S+) ?(\S*): (.*)", line)
     if behind is None:
         return re.sub("<([A-Z_]+)>", lambda found: parts[found[1]], line)
