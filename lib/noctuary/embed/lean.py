@@ -48,11 +48,11 @@ _ERFC_ABOVE, _ERFC_BELOW = (tuple(map(np.float32, row)) for row in (_ABOVE, _BEL
 _SQRT_HALF = np.float32(math.sqrt(0.5))
 
 
-# One product of so few multiplications OpenBLAS takes from the operands as they lie. Of a larger
-# one it first repacks both, and a matrix of shape (outputs, inputs) one number at a time, which
-# for a short text takes longer than the product.
-_SMALL_PRODUCT = 1_000_000
-_LEAST_OUTPUTS = 16  # of one product: a vector of the processor
+# A product with at most so many results and multiplications OpenBLAS takes from the operands as
+# they lie (its kernels for AVX-512). Of a larger one it first repacks both, and a matrix of shape
+# (outputs, inputs) one number at a time: for a short text that takes longer than the product.
+_SMALL_RESULT, _SMALL_PRODUCT = 1_200, 1_000_000
+_VECTOR = 16  # float32 numbers of a register
 
 Dense = tuple[Floats, Floats]  # matrix, shape (outputs, inputs), and bias; or gain and shift
 
@@ -74,7 +74,8 @@ def dense(x: Floats, weights: Dense) -> Floats:
     """Return the product of x, shape (tokens, inputs), with a matrix, plus the bias."""
     matrix, bias = weights
     result = np.empty((len(x), len(matrix)), dtype=np.float32)
-    step = _SMALL_PRODUCT // x.size // _LEAST_OUTPUTS * _LEAST_OUTPUTS or len(matrix)
+    most = min(_SMALL_RESULT // len(x), _SMALL_PRODUCT // x.size)
+    step = most // _VECTOR * _VECTOR or len(matrix)
     for start in range(0, len(matrix), step):
         part = slice(start, start + step)
         np.matmul(x, matrix[part].T, out=result[:, part])
@@ -131,8 +132,8 @@ def attention(x: Floats, layer: LayerWeights, heads: int) -> Floats:
         dense(x, part).reshape(tokens, heads, -1).transpose(1, 0, 2)
         for part in (layer.query, layer.key, layer.value)
     )
+    query *= np.float32(1.0 / math.sqrt(hidden // heads))
     scores = query @ key.transpose(0, 2, 1)
-    scores *= np.float32(1.0 / math.sqrt(hidden // heads))
     scores -= scores.max(axis=2, keepdims=True)
     np.exp(scores, out=scores)
     scores /= scores.sum(axis=2, keepdims=True)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from noctuary.core.errors import EncoderError
-from noctuary.embed import checkpoint, default_model
+from noctuary.embed import checkpoint, default_model, lean
 from noctuary.embed.checkpoint import (
     default_checkpoint,
     default_fingerprint,
@@ -111,7 +111,31 @@ def _texts(name: str, count: int) -> Iterator[str]:
 def test_the_numpy_encoder_is_checked_against_it(encoder: OnnxEncoder, tmp_path: Path) -> None:
     cosine = export_lean(encoder, default_checkpoint, tmp_path / "lean", ["a river"])
     assert cosine >= 0.999999
-    assert LeanEncoder.open(tmp_path / "lean").fingerprint == encoder.fingerprint
+    assert LeanEncoder.open(tmp_path / "lean", verify=True).fingerprint == encoder.fingerprint
+
+
+def test_the_numpy_encoder_has_no_copy_and_says_what_a_moved_store_lacks(
+    encoder: OnnxEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export_lean(encoder, default_checkpoint, tmp_path / "lean", [])
+    assert sorted(path.name for path in (tmp_path / "lean").iterdir()) == [
+        lean.HEADER_FILE, lean.VOCAB_FILE,
+    ]  # fmt: skip
+    here = LeanEncoder.open(tmp_path / "lean").encode_query("a river")
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom noctuary.embed.lean import LeanEncoder\n"
+        "vector = LeanEncoder.open(Path(sys.argv[1])).encode_query('a river')\n"
+        "assert 'safetensors' not in sys.modules and 'noctuary.embed.onnx' not in sys.modules\n"
+        "sys.stdout.buffer.write(vector.tobytes())"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "lean")]
+    assert subprocess.run(command, capture_output=True, check=True).stdout == here.tobytes()
+    weights = lean.locate_weights(tmp_path / "lean", encoder.fingerprint)
+    monkeypatch.setattr(default_model, "DEFAULT_PACKAGE", "absent_model_package")
+    with pytest.raises(EncoderError, match="`noctuary nightly` fetches it"):
+        LeanEncoder.open(tmp_path / "lean")
+    (tmp_path / "lean" / lean.WEIGHTS_FILE).symlink_to(weights)
+    assert np.array_equal(LeanEncoder.open(tmp_path / "lean").encode_query("a river"), here)
 
 
 def test_a_missing_package_is_one_sentence(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:

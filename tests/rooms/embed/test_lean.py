@@ -92,36 +92,33 @@ def test_a_file_that_is_no_header_is_refused(tmp_path: Path, text: str | None) -
         read_header(tmp_path)
 
 
-def _change(**values: object) -> Callable[[dict[str, Any]], None]:
-    return lambda table: table[WORDS].update(values)
-
-
 @pytest.mark.parametrize(
-    "change",
-    {
-        "other type": _change(dtype="F16"),
-        "other shape": _change(shape=[19, 12]),
-        "no list": _change(shape=None),
-        "before the data": _change(data_offsets=[-4, 892]),
-        "beyond the end": _change(data_offsets=[2**40, 2**40 + 896]),
-        "too long": _change(data_offsets=[0, 900]),
-        "no number": _change(data_offsets=["0", "896"]),
-        "three offsets": _change(data_offsets=[0, 448, 896]),
-        "missing": lambda table: table.pop(WORDS),
-        "no entry": lambda table: table.update({WORDS: []}),
-    }.items(),
-    ids=lambda item: item[0].replace(" ", "-"),
+    "changed",
+    [
+        {"dtype": "F16"},
+        {"shape": [19, 12]},
+        {"shape": None},
+        {"data_offsets": [-4, 892]},
+        {"data_offsets": [2**40, 2**40 + 896]},
+        {"data_offsets": [0, 900]},
+        {"data_offsets": ["0", "896"]},
+        {"data_offsets": [0, 448, 896]},
+        None,
+        [],
+    ],
+    ids=lambda changed: json.dumps(changed).replace(" ", ""),
 )
 def test_a_weights_file_is_believed_nothing(
-    tmp_path: Path, change: tuple[str, Callable[[dict[str, Any]], None]]
+    tmp_path: Path, changed: dict[str, object] | list[object] | None
 ) -> None:
     directory = tmp_path / write_encoder(tmp_path).fingerprint.digest
     path, header = directory / WEIGHTS_FILE, json.loads((directory / HEADER_FILE).read_text())
     raw = path.read_bytes()
     size = int.from_bytes(raw[:8], "little")
     table = json.loads(raw[8 : 8 + size])
-    assert table[WORDS]["shape"][1] == 8
-    change[1](table)
+    entry = table.pop(WORDS)
+    if changed is not None:
+        table[WORDS] = entry | changed if isinstance(changed, dict) else changed
     text = json.dumps(table).encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text + raw[8 + size :])
     header["weights"]["size_bytes"] = path.stat().st_size
