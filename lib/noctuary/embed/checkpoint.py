@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -225,22 +225,15 @@ def export_lean(
 ) -> float:
     """Export a model for `LeanEncoder.open`; return its least cosine with the source's vectors.
 
-    `encode` gives those of the samples where they are kept. A valid export of the same fingerprint
-    stays. EncoderError if some vectors do not agree, EncoderUnsupportedError for what is no uncased
-    BERT with mean pooling.
+    `encode` gives those of the samples where they are kept. EncoderError if some vectors do not
+    agree, EncoderUnsupportedError for what is no uncased BERT with mean pooling.
     """
     remedy = (
         "The model differs from a plain BERT: queries need the full library, or choose another "
         "model."
     )
-    existing = None
-    with suppress(EncoderError):
-        existing = LeanEncoder.open(directory, verify=True)
-    if existing is not None and existing.fingerprint == source.fingerprint:
-        return least_cosine(source, existing, sample_texts, remedy, encode)
-    checkpoint = read_checkpoint()
     with building(directory) as new:
-        _write_lean(new, checkpoint)
+        _write_lean(new, read_checkpoint())
         return least_cosine(source, LeanEncoder.open(new), sample_texts, remedy, encode)
 
 
