@@ -335,7 +335,10 @@ def test_ordinary_sentences_stay(text: str) -> None:
     assert find_secret(f"2026-03-01 Mira: {text}\nThat is all.") is None
 
 
-@given(words=st.lists(st.sampled_from(list(seed_words())), min_size=12, max_size=24, unique=True))
+_UNNAMED = sorted(set(seed_words()) - {"seed", "secret"})  # which would name themselves
+
+
+@given(words=st.lists(st.sampled_from(_UNNAMED), min_size=12, max_size=24, unique=True))
 def test_a_seed_phrase_is_found_where_it_is_named_or_its_checksum_confirms_it(
     words: list[str],
 ) -> None:
