@@ -78,7 +78,7 @@ READ_SIDE = frozenset(
         "core.types",
         "text.dates", "text.flags", "text.kinds", "text.marks", "text.tokens",
         "sources.live",
-        "embed.fingerprint", "embed.lean", "embed.wordpiece",
+        "embed.default_model", "embed.fingerprint", "embed.lean", "embed.wordpiece",
         "lexical.search",
         "usage.access_log", "usage.reader",
         "graph.fold", "graph.sessions", "graph.successors", "graph.walk", "graph.word_lists",
