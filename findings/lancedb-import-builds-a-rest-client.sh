@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Behaviour: `import lancedb` builds a whole REST client, although only a folder on this disk is
 #   opened. 366 methods of lance_namespace_urllib3_client have pydantic's validate_call, which makes
-#   each one's validators while the module loads: more than half of the time of the import.
+#   each one's validators while the module loads: about half of the time of the import.
 # Version: lancedb 0.40.0, lance-namespace 0.13.0, pydantic 2.14.4.
 # Source: lancedb/db.py imports lance_namespace at the top, whose package imports the client's whole
 #   api package; run below with `python -X importtime`.
