@@ -11,7 +11,9 @@ import dagster as dg
 from noctuary.core.files import read_json, write_text
 from noctuary.core.manifest import read_manifest
 from noctuary.evaluate.abstain import measure_abstention
+from noctuary.evaluate.decide import MIN_HALF
 from noctuary.evaluate.note import write_note
+from noctuary.evaluate.queries import LABELLED, Questions
 from noctuary.evaluate.report import (
     GateOutcome,
     NightReport,
@@ -20,6 +22,7 @@ from noctuary.evaluate.report import (
     render_page,
 )
 from noctuary.snapshot.publish import Verdict, read_verdict, serving_id
+from noctuary.text.marks import plural
 from noctuary.work.stage import Stage, StageOutput, StageResult
 from noctuary_assets.evaluate import (
     FUSION_DECISION,
@@ -91,8 +94,18 @@ def gather_report(night: Night, moment: str, verdict: Verdict | None) -> NightRe
         gate=None if verdict is None else GateOutcome.of(verdict, read_drops(night)),
         abstention=measure_abstention(questions, runs),
         query_texts=texts if night.settings.evaluation.report_texts else None,
-        notes=(*questions.notes, *read_calibration(night)["said"]),
+        notes=(*questions.notes, *_unasked(questions), *read_calibration(night)["said"]),
     )
+
+
+def _unasked(questions: Questions) -> list[str]:
+    """Return why other rankings were not asked, one sentence; none where they were."""
+    n, needed = len(questions.groups.get(LABELLED, ())), 2 * MIN_HALF
+    if not questions.groups or n >= needed:
+        return []
+    few = plural(n, "labelled query", "labelled queries")
+    only = "only the configured one and words alone were asked"
+    return [f"{few} cannot decide about a ranking, which takes {needed}: {only}"]
 
 
 @dg.asset(
