@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -87,8 +88,11 @@ def run(source: str | None, store: str | None, *, as_json: bool, verbose: bool) 
 def _look(site: Site) -> Outcome | None:
     """Return the outcome of a night that has nothing to do; None where there may be something."""
     with contextlib.suppress(StoreLockedError):  # the night itself says who holds it
-        if look(site):
-            return _success(site, serving_id(site.paths), [])
+        if whole_s := look(site):
+            moment = f"{datetime.fromtimestamp(whole_s, UTC).astimezone():%Y-%m-%d %H:%M}"
+            left = f"source, settings and files are as the whole night of {moment} left them"
+            outcome = _success(site, serving_id(site.paths), [])
+            return replace(outcome, note=[f"No stage ran: {left}."])
     return None
 
 

@@ -118,25 +118,26 @@ def keep_state(site: Site, inputs: str | None, stages: Sequence[StageResult]) ->
     write_text(site.paths.quiet, json.dumps(told) + "\n")
 
 
-def look(site: Site) -> bool:
-    """Return whether a night would find nothing to do, and note that one looked.
+def look(site: Site) -> float | None:
+    """Note that a night looked and found nothing to do; None where it may find something.
 
-    StoreLockedError while another night runs. Once in FULL_LOOK_S the answer is no.
+    Returns when the last whole night ended, seconds since the epoch. Once in FULL_LOOK_S it is
+    None. StoreLockedError while another night runs.
     """
     paths, kept = site.paths, _read_kept(site.paths)
     if not kept or not 0 <= time.time() - kept["whole_s"] < FULL_LOOK_S:
-        return False
+        return None
     with hold_lock(paths.lock):
         if kept["inputs"] != read_inputs(site) or kept["rest"] != _read_rest(paths):
-            return False
+            return None
         load_hashes(paths.hashes)
         if not is_closed(paths) or find_faults(paths) or find_damage(paths) is not None:
-            return False
+            return None
         looks = [*kept["looks"], datetime.now(UTC).isoformat(timespec="seconds")]
         write_text(paths.quiet, json.dumps({**kept, "looks": looks[-_KEPT_LOOKS:]}) + "\n")
         save_hashes(paths.hashes, paths.root)
         record_night(paths)
-    return True
+    return kept["whole_s"]
 
 
 def _read_kept(paths: StorePaths) -> dict[str, Any] | None:
