@@ -26,7 +26,7 @@ from noctuary.snapshot.publish import find_damage, read_verdict, serving_id
 from noctuary.text.marks import plural
 from noctuary.work.ledger import LEDGER, record_dagster
 from noctuary.work.lock import hold_lock
-from noctuary.work.stage import StageResult
+from noctuary.work.stage import StageResult, hash_settled
 from noctuary_pipelines.notify import NIGHT_FAILED, notify
 from noctuary_pipelines.quiet import look
 from noctuary_pipelines.site import Site, export_environment, prepare_instance, resolve_site
@@ -98,7 +98,7 @@ def _look(site: Site) -> Outcome | None:
 
 def _remove_begun(paths: StorePaths) -> None:
     """Remove a store that this night began and that holds nothing but what a night begins with."""
-    begun = {paths.dagster_home, paths.work, paths.lock, paths.root / LEDGER}
+    begun = {paths.dagster_home, paths.work, paths.lock, paths.root / LEDGER, paths.hashes}
     # Another night may have the store by now, and a disk that failed may fail again.
     with contextlib.suppress(StoreError, OSError), hold_lock(paths.lock):
         if begun.issuperset(paths.root.iterdir()):
@@ -146,7 +146,7 @@ def run_night(site: Site, *, echo: bool = False, verbose: bool = False) -> Outco
             yield opened
 
     before = serving_id(site.paths)
-    if (damage := find_damage(site.paths)) is not None:
+    if (damage := find_damage(site.paths, hash_settled)) is not None:
         say(f"this night makes a new snapshot in its place: {damage}")
     definitions = build_definitions({"night": night})
     home = str(site.paths.dagster_home)

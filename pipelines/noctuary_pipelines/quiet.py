@@ -25,7 +25,7 @@ from noctuary.snapshot.publish import find_damage
 from noctuary.sources.open import read_marker
 from noctuary.work.ledger import find_faults, is_closed
 from noctuary.work.lock import hold_lock
-from noctuary.work.stage import FULL_LOOK_S, StageResult, load_hashes, save_hashes
+from noctuary.work.stage import FULL_LOOK_S, StageResult, hash_settled, load_hashes, save_hashes
 from noctuary_pipelines.site import Site
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def look(site: Site) -> float | None:
         if kept["inputs"] != read_inputs(site) or kept["rest"] != _read_rest(paths):
             return None
         load_hashes(paths.hashes)
-        if not is_closed(paths) or find_faults(paths) or find_damage(paths) is not None:
+        if not is_closed(paths) or find_faults(paths) or find_damage(paths, hash_settled):
             return None
         looks = [*kept["looks"], datetime.now(UTC).isoformat(timespec="seconds")]
         write_text(paths.quiet, json.dumps({**kept, "looks": looks[-_KEPT_LOOKS:]}) + "\n")

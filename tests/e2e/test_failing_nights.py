@@ -276,6 +276,7 @@ class Hooks:
             "LD_PRELOAD": str(self.disk.library),
             "XDG_RUNTIME_DIR": str(self.home / "none"),
             "NOCTUARY_HOOK_CAPTURE": "false",
+            "NOCTUARY_HOOK_START_SERVER": "false",
             "NOCTUARY_HOOK_DEADLINE_MS": "5000",  # a busy machine must not decide
             **self.disk.variables(self.home, fault),
         }
@@ -287,7 +288,7 @@ class Hooks:
             "session_id": str(uuid.uuid4()),  # else it gets no memory twice
             "transcript_path": str(self.transcript),
             "cwd": str(self.home),
-            "prompt": "who signs off duplicate captures of invoices",
+            "prompt": "which chicken biscuits does Kompot eat in two bowls",
         }
         done = subprocess.run(
             [sys.executable, "-m", *map(str, words)],

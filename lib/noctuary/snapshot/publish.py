@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -47,7 +47,6 @@ from noctuary.core.store import (
     StorePaths,
     is_snapshot_id,
 )
-from noctuary.work.stage import hash_settled
 
 PASS = "PASS"
 FAIL = "FAIL"
@@ -135,11 +134,11 @@ def serving_manifest(paths: StorePaths) -> Manifest | None:
     return manifest if manifest is not None and manifest.digest == pointer.digest else None
 
 
-def find_damage(paths: StorePaths) -> str | None:
+def find_damage(paths: StorePaths, read: Callable[[Path], str]) -> str | None:
     """Return a description of damage to the serving snapshot; None if intact or none serves."""
     try:
         directory = paths.snapshots / read_pointer(paths).snapshot_id
-        full_check(directory, read_manifest(directory), hash_settled)
+        full_check(directory, read_manifest(directory), read)
     except (SnapshotMissingError, SnapshotOutdatedError):
         return None
     except SnapshotCorruptError as error:
