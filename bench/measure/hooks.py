@@ -76,7 +76,11 @@ def _copy(
     environ = {n: v for n, v in os.environ.items() if not n.startswith("NOCTUARY_")}
     environ = child_environment(environ, folder / "pycache")
     environ |= {"NOCTUARY_HOME": str(home), "NOCTUARY_HOOK_CAPTURE": "false"}
-    if python == sys.executable:  # an older commit refuses what it does not know
+    asks = (
+        "from noctuary.core.settings import HookSettings as s; print('start_server' in s._fields)"
+    )
+    found = subprocess.run([python, "-c", asks], stdout=subprocess.PIPE, text=True, check=True)
+    if found.stdout.strip() == "True":  # an older commit refuses what it does not know
         environ["NOCTUARY_HOOK_START_SERVER"] = "false"  # who is measured without one stays so
     warm = {**environ, "XDG_RUNTIME_DIR": str(runtime)}
     stack.enter_context(serving(home / store.name, warm, python))
