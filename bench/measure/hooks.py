@@ -80,7 +80,7 @@ def _copy(
         "from noctuary.core.settings import HookSettings as s; print('start_server' in s._fields)"
     )
     found = subprocess.run([python, "-c", asks], stdout=subprocess.PIPE, text=True, check=True)
-    if found.stdout.strip() == "True":  # an older commit refuses what it does not know
+    if "start_server" in found.stdout:  # an older commit refuses what it does not know
         environ["NOCTUARY_HOOK_START_SERVER"] = "false"  # who is measured without one stays so
     warm = {**environ, "XDG_RUNTIME_DIR": str(runtime)}
     stack.enter_context(serving(home / store.name, warm, python))
