@@ -76,9 +76,7 @@ def _copy(
     environ = {n: v for n, v in os.environ.items() if not n.startswith("NOCTUARY_")}
     environ = child_environment(environ, folder / "pycache")
     environ |= {"NOCTUARY_HOME": str(home), "NOCTUARY_HOOK_CAPTURE": "false"}
-    asks = (
-        "from noctuary.core.settings import HookSettings as s; print('start_server' in s._fields)"
-    )
+    asks = "from noctuary.core.settings import HookSettings; print(HookSettings._fields)"
     found = subprocess.run([python, "-c", asks], stdout=subprocess.PIPE, text=True, check=True)
     if "start_server" in found.stdout:  # an older commit refuses what it does not know
         environ["NOCTUARY_HOOK_START_SERVER"] = "false"  # who is measured without one stays so
