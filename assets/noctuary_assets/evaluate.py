@@ -226,5 +226,6 @@ def embed_queries(
 def query_keys(night: Night) -> NDArray[np.uint8]:
     """Return the keys of the queries that the last evaluation and calibration asked."""
     texts = [*read_everyday(), *read_questions(night).texts()]
-    asked = [bytes.fromhex(key) for key in read_calibration(night)["asked"]]
+    # An earlier version noted none.
+    asked = [bytes.fromhex(key) for key in read_calibration(night).get("asked", ())]
     return as_rows([*map(text_key, texts), *asked])

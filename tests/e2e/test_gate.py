@@ -59,6 +59,7 @@ def test_a_lying_summary_fails_the_gate_and_the_next_night_heals(small: Bench) -
     add_memory(small.source, "The bakery on Alder Street closes at two on Mondays.")
     yesterday, answered = small.serving, answers(small, QUERIES)
     untouched = fingerprint_tree(small.snapshot)
+    assert small.paths.quiet.exists()
     assert materialize(small, BEFORE_THE_CANDIDATE).success
     _replace_a_summary(small)
     _stamp_as_if_made_so(small)
@@ -66,6 +67,7 @@ def test_a_lying_summary_fails_the_gate_and_the_next_night_heals(small: Bench) -
     ran = materialize(small, FROM_THE_CANDIDATE)
 
     assert not ran.success
+    assert not small.paths.quiet.exists(), "the next night must not take this one for whole"
     assert ran.failed_checks == {CHECK, "the_gate_passed_this_candidate"}
     # The page about the refused night is there; nothing was published, nor planned.
     assert set(FROM_THE_CANDIDATE) - ran.made == {"snapshot"}

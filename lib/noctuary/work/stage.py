@@ -50,7 +50,7 @@ def _identify(path: Path, found: os.stat_result) -> _SameFile:
 def load_hashes(file: Path) -> None:
     """Take over what `save_hashes` kept, unless the last full look is FULL_LOOK_S ago."""
     with suppress(OSError, ValueError, KeyError, TypeError):
-        kept = json.loads(file.read_text(encoding="utf-8"))
+        kept = _read_hashes(file)
         if not 0 <= time.time() - kept["since_s"] < FULL_LOOK_S:
             file.unlink()  # the next ones begin with tonight's look
             return
@@ -62,13 +62,22 @@ def save_hashes(file: Path, below: Path) -> None:
     """Keep the hashes of files below a directory for the next night, with the last full look."""
     since_s, files = time.time(), list[list[Any]]()
     with suppress(OSError, ValueError, KeyError, TypeError):
-        since_s = float(json.loads(file.read_text(encoding="utf-8"))["since_s"])
+        since_s = float(_read_hashes(file)["since_s"])
     for key, digest in _hashes.items():
         with suppress(OSError):
             path = Path(key[0])
             if path.is_relative_to(below) and key == _identify(path, path.stat()):
                 files.append([*key, digest])
-    write_text(file, json.dumps({"since_s": since_s, "files": files}) + "\n")
+    body = {"since_s": since_s, "files": files}
+    write_text(file, json.dumps({"checksum": hash_json(body), "kept": body}) + "\n")
+
+
+def _read_hashes(file: Path) -> dict[str, Any]:
+    """Return what is kept; ValueError if it is damaged: a wrong hash would condemn a sound file."""
+    told = json.loads(file.read_text(encoding="utf-8"))
+    if told["checksum"] != hash_json(told["kept"]):
+        raise ValueError(f"{file.name} is damaged")
+    return told["kept"]
 
 
 @dataclass

@@ -41,6 +41,7 @@ from noctuary_assets.compact import (
 from noctuary_assets.index import embed_memories
 from noctuary_assets.ingest import export_memories
 from noctuary_assets.night import CLUSTERS, CONTENT, SHARDS, SUMMARIES, Night
+from noctuary_assets.pack import embed_again
 from tests.support.clusters import write_summaries
 from tests.support.fake_server import FakeServer
 from tests.support.turns import word_vectors
@@ -286,6 +287,18 @@ def test_the_tables_are_those_made_in_this_process(
     assert tables(night) == tables(expected)
     assert (first.facts, first.notes) == (here.facts, here.notes)
     assert first.notes["summaries_made"] == first.rows
+
+
+def test_what_a_worker_embedded_is_not_embedded_again(kept_nights: Nights) -> None:
+    kept_nights.write(30)
+    night, _, _ = kept_nights.run()
+    texts = [summary.text for summary in accepted_summaries(night)]
+    assert set(texts) & set(Export.seen)
+    before = list(MemoryExport.seen)
+    vectors = embed_again(night, texts)
+    assert MemoryExport.seen == before
+    np.testing.assert_array_equal(vectors, word_vectors(texts, DIMENSION))
+    assert not [value for value in kept_summaries(night).values() if b'"vector"' in value]
 
 
 def test_only_new_and_damaged_summaries_are_made_again_to_the_same_bytes(

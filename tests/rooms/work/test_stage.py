@@ -248,6 +248,42 @@ def test_a_changed_file_is_read_again(
     assert hash_settled(path) == digest("two")
 
 
+def test_hashes_are_kept_for_a_week_unless_their_file_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def count(path: Path) -> str:
+        read.append(path.name)
+        return hash_file(path)
+
+    monkeypatch.setattr(settled, "hash_file", count)
+    monkeypatch.setattr(settled, "SETTLED_NS", 0)
+    kept, inside, outside = tmp_path / "hashes.json", tmp_path / "store" / "a", tmp_path / "b"
+    inside.parent.mkdir()
+    for path in (inside, outside):
+        path.write_text("one")
+
+    def another_process() -> list[str]:
+        """Return which files a process reads that has what the last one kept."""
+        read.clear()
+        monkeypatch.setattr(settled, "_hashes", {})
+        settled.load_hashes(kept)
+        assert {hash_settled(path) for path in (inside, outside)} == {digest("one")}
+        settled.save_hashes(kept, inside.parent)
+        return list(read)
+
+    assert another_process() == ["a", "b"]
+    assert another_process() == ["b"], "what lies outside of the store is not kept"
+    kept.write_text(kept.read_text().replace(digest("one"), digest("two")))
+    assert another_process() == ["a", "b"]
+    assert another_process() == ["b"]
+    began_s = time.time()
+    monkeypatch.setattr(time, "time", lambda: began_s + settled.FULL_LOOK_S)
+    assert another_process() == ["a", "b"]
+    assert another_process() == ["b"], "a week begins anew"
+
+
 def timings(*batches: tuple[int, int, float]) -> BatchTimings:
     found = BatchTimings()
     for offset, rows, ms in batches:
