@@ -66,7 +66,9 @@ def _build(night: Night) -> StageOutput:
     records = RecordFile(night.work(MEMORIES))
     found = open_extractions(night, records)
     backend = _backend(night)
-    encode = None if backend is None else partial(night.encoder.embed, backend)
+    encode = (
+        None if backend is None else partial(night.encoder.embed, backend, task="concept_vectors")
+    )
     with GraphState.open(night.work(GRAPH_STATE), night.settings.runner.memory_mb) as state:
         synced = state.sync(records, found.keys, found.load)
         built = build_graph(
@@ -75,7 +77,6 @@ def _build(night: Night) -> StageOutput:
             rules=rules,
             vectors=read_array(night.work(VECTORS)),
             encode=encode,
-            progress=night.progress,
         )
     keys = list(map(text_key, built.embedded_names))
     night.content(names_kind(night)).replace(keys, [b""] * len(keys))

@@ -49,6 +49,7 @@ from noctuary.work.content import KEY, KEY_BYTES, VALUE, ContentStore, Filled, f
 from noctuary.work.shards import BatchFunction, RecordBatch, Runner
 
 TEXT = "content"  # the column of the texts
+MEMORIES_TASK = "memory_vectors"  # as the progress names it
 BATCHES_PER_WRITE = 8  # durable at once: more loses more work to a kill (8 are about a second)
 SHARD_ROWS = 4_096  # more lose more work to a kill (20 s), fewer make more fragments to merge
 WINDOW_ROWS = 65_536  # gathered at once (100 MB at 384 dimensions); fewer read fragments often
@@ -84,9 +85,10 @@ def embed_texts(
     encode: Encode,
     progress: Progress = SILENT,
     batches_per_write: int = BATCHES_PER_WRITE,
+    task: str = MEMORIES_TASK,
 ) -> Embedded:
     """Return a vector for every text, where all fit in memory; see `fill_vectors`."""
-    filled = fill_vectors(texts, store, fingerprint, encode, progress, batches_per_write)
+    filled = fill_vectors(texts, store, fingerprint, encode, progress, batches_per_write, task)
     vectors = read_vectors(store, [text_key(text) for text in texts], fingerprint.dimension)
     if lacking := len(_unusable(vectors)):
         raise lacking_vectors(lacking, fingerprint)
@@ -100,6 +102,7 @@ def fill_vectors(
     encode: Encode,
     progress: Progress = SILENT,
     batches_per_write: int = BATCHES_PER_WRITE,
+    task: str = MEMORIES_TASK,
 ) -> Filled:
     """Store the vector of every distinct text; written ones stay if a later one fails."""
     unique = {text_key(text): text for text in texts}
@@ -118,10 +121,10 @@ def fill_vectors(
             if number % batches_per_write == 0:
                 done += len(pending)
                 put_vectors(store, pending)
-                progress.update("memory_vectors", done, len(missing))
+                progress.update(task, done, len(missing))
                 pending = {}
         put_vectors(store, pending)
-        progress.update("memory_vectors", done + len(pending), len(missing))
+        progress.update(task, done + len(pending), len(missing))
     return Filled(computed=len(missing), reused=len(unique) - len(missing))
 
 
@@ -217,7 +220,7 @@ class EmbedTexts:
     """Gives the unit vector of every text with an ONNX export; see `BatchTask`."""
 
     export: Path  # every worker must be able to read it
-    name: str = "memory_vectors"
+    name: str = MEMORIES_TASK
     row_ms: float = 0.0  # One process: its threads use every core, further models only memory
 
     def open(self, threads: int) -> BatchFunction:
@@ -403,13 +406,11 @@ class NightEncoder:
         alike = not backend.is_hosted and model.query_prefix == model.document_prefix
         return vector_kind(model, backend.tag if alike else f"{backend.tag}:query")
 
-    def embed(
-        self, backend: Backend, texts: Sequence[str], progress: Progress | None = None
-    ) -> Embedded:
+    def embed(self, backend: Backend, texts: Sequence[str], task: str = MEMORIES_TASK) -> Embedded:
         """Embed texts; see `embed_texts`."""
         store, encode = self.vectors(backend), self._encode(backend, texts)
-        told, kept = progress or self._progress, backend.batches_per_write
-        return embed_texts(texts, store, self.fingerprint, encode, told, kept)
+        kept, told = backend.batches_per_write, self._progress
+        return embed_texts(texts, store, self.fingerprint, encode, told, kept, task)
 
     def keep(self, backend: Backend, vectors: Mapping[str, Floats]) -> None:
         """Keep vectors by text that the same implementation made elsewhere."""
@@ -422,7 +423,8 @@ class NightEncoder:
         def encode(new: Sequence[str]) -> Iterator[PlacedVectors]:
             return self.open_backend(backend, texts).iter_document_batches(new, "query")
 
-        return embed_texts(texts, store, self.fingerprint, encode, self._progress, kept)
+        told = self._progress
+        return embed_texts(texts, store, self.fingerprint, encode, told, kept, "query_vectors")
 
     def open_backend(self, backend: Backend, texts: Sequence[str]) -> Opened:
         """Return the implementation that made the store's vectors; EncoderError if it is gone."""

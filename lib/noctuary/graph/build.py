@@ -161,8 +161,7 @@ SHARED_DF = 2
 AUTHOR_KINDS = frozenset({"title", "heading", "key", "label", "tag"})
 _MERGING_FAMILIES = frozenset({"words", "speaker"})
 
-# Encodes texts and reports to a progress.
-Encode = Callable[[Sequence[str], Progress], Embedded]
+Encode = Callable[[Sequence[str]], Embedded]
 
 
 def choose_names(names: Sequence[NameStats]) -> list[str]:
@@ -170,17 +169,6 @@ def choose_names(names: Sequence[NameStats]) -> list[str]:
     merging = (item for item in names if family(item.kind) in _MERGING_FAMILIES)
     wanted = [item for item in merging if item.df >= SHARED_DF or item.kind in AUTHOR_KINDS]
     return [item.name for item in ranked(wanted)[:NAMES_MAX]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Named:
-    """A progress under the name of this work: embedding reports under that of the memories."""
-
-    beyond: Progress
-
-    def update(self, task: str, done: int, total: int) -> None:
-        del task
-        self.beyond.update("concept_vectors", done, total)
 
 
 # From a state in step with the corpus to one graph: names, sums, supersessions.
@@ -208,7 +196,6 @@ def build_graph(
     rules: MergeRules = _NO_RULES,
     vectors: NDArray[np.float32] | None = None,
     encode: Encode | None = None,
-    progress: Progress = SILENT,
 ) -> Built:
     """Build the graph of the records that the state was last brought in step with.
 
@@ -217,7 +204,7 @@ def build_graph(
     """
     state.place(keep_runs(state.runs(), len(records)))
     names = list(state.names())
-    by_name, computed, failure = _embed(names, encode, progress)
+    by_name, computed, failure = _embed(names, encode)
     merged = canonicalise(names, state.aliases(), rules, by_name)
     del names  # hundreds of thousands of objects
     tables = state.fold(merged.canonical_of, merged.merges)
@@ -236,14 +223,14 @@ def build_graph(
 
 
 def _embed(
-    names: Sequence[NameStats], encode: Encode | None, progress: Progress
+    names: Sequence[NameStats], encode: Encode | None
 ) -> tuple[dict[str, NDArray[np.float32]], int, str]:
     """Return vectors by name, how many of them are of tonight, and why there are none."""
     if encode is None:
         return {}, 0, ""
     chosen = choose_names(names)
     try:
-        embedded = encode(chosen, _Named(progress))
+        embedded = encode(chosen)
     except (EncoderError, OSError) as error:
         return {}, 0, f"{type(error).__name__}: {error}"
     return dict(zip(chosen, embedded.vectors, strict=True)), embedded.computed, ""
