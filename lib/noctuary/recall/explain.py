@@ -12,6 +12,7 @@ import numpy as np
 from noctuary.core.errors import EncoderError, SnapshotCorruptError, StoreError
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.types import NOTHING, from_micros
+from noctuary.graph.walk import SEED_COUNT
 from noctuary.recall.engine import Recaller
 from noctuary.recall.inputs import Inputs
 from noctuary.recall.legs import Leg, rank_dense, rank_lexical
@@ -240,7 +241,7 @@ def _follow(
     is_summary, searched = position >= recaller.reader.count, rows.searched
     if is_summary and (searched is None or not searched[position]):
         return _summary_unsearched(recaller.reader, query.profile, memory_id, position)
-    return _not_found(recaller, query, rows, memory_id, position)
+    return _not_found(recaller, query, rows, memory_id, position, result)
 
 
 def _met(memory_id: str, result: RecallResult) -> Why | None:
@@ -321,13 +322,16 @@ def _summary_unsearched(
     return Why(memory_id, NOT_FOUND, said, {**facts, "consolidation_enabled": on})
 
 
-def _not_found(recaller: Recaller, query: Query, rows: Rows, memory_id: str, position: int) -> Why:
+def _not_found(
+    recaller: Recaller, query: Query, rows: Rows, memory_id: str, position: int,
+    result: RecallResult,
+) -> Why:  # fmt: skip
     profile, count = query.profile, recaller.reader.count
     allowed = count if rows.searched is None else int(rows.searched.sum())
     # Of the visible ones: how many memories other users have is private.
     depth = query.depth(allowed)
     standings = list(find_standings(recaller, profile, rows, query.text, position))
-    beyond = "graph: no hit led to it."
+    beyond = f"graph: {_shared_name(recaller.reader, result, position) or 'no hit led to it'}."
     if profile.scorer == "two_pass":
         beyond = (
             "The scorer two_pass looks at the dense leg alone, and there at the best "
@@ -346,6 +350,25 @@ def _not_found(recaller: Recaller, query: Query, rows: Rows, memory_id: str, pos
         s.leg: {name: v for name, v in s._asdict().items() if name != "leg"} for s in standings
     }
     return Why(memory_id, NOT_FOUND, sentences, {**facts, "allowed": allowed, "depth": depth})
+
+
+def _shared_name(reader: SnapshotReader, result: RecallResult, position: int) -> str | None:
+    """Say which rare name a memory shares with the first hits, though that led nowhere."""
+    if position >= reader.count:
+        return None
+
+    def held(place: int) -> list[int]:
+        return reader.rare.concepts[slice(*reader.rare.indptr[place : place + 2])].tolist()
+
+    own, hits = set(held(position)), [str(memory.id) for memory in result.memories[:SEED_COUNT]]
+    places = reader.positions_of(hits)
+    for hit in (one for one in hits if one in places):
+        if shared := own.intersection(held(places[hit])):
+            return (
+                f"it shares {reader.concept_name(min(shared))!r} with [{hit}], but together they "
+                "hold no more of the query's words than one memory alone"
+            )
+    return None
 
 
 class Standing(NamedTuple):

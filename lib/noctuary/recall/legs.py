@@ -379,6 +379,16 @@ class GraphRanking(NamedTuple):
             added[np.searchsorted(self.positions, self.talk.members)] += self.lent
         return added
 
+    def places_in_talk(self, position: int) -> tuple[int, int, int] | None:
+        """Return a member's place before and after the exchange of scores, and of how many."""
+        talk = self.talk
+        if talk is None or not (found := np.flatnonzero(talk.members == position)).size:
+            return None
+        place, after = found[0], self.scores[np.searchsorted(self.positions, talk.members)]
+        group = talk.is_turn == talk.is_turn[place]
+        old, new = (1 + int((s[group] > s[place]).sum()) for s in (self.before, after))
+        return old, new, int(group.sum())
+
 
 class GraphLeg(NamedTuple):
     """Adds the graph of one snapshot to rankings within one scope."""
@@ -488,9 +498,13 @@ class GraphPath(NamedTuple):
     def reason(self) -> str:
         """Say it in a sentence; memories as {position}."""
         origin = "the query" if self.seed is None else f"{{{self.seed}}}"
-        rest = [name for name in self.shares if name != self.relation]
-        also = f", also {', '.join(rest)}" if rest else ""
-        return f"reached over the graph from {origin} by {self.relation}{also}"
+        said = f"reached over the graph from {origin} by {self.relation}"
+        if len(self.shares) == 1:
+            return said
+        rest = sorted(self.shares.items(), key=lambda one: (one[0] != self.relation, -one[1]))
+        own, *others = (f"{added:.3f}" if name == self.relation else f"{name} {added:.3f}"
+                        for name, added in rest)  # fmt: skip
+        return f"{said} ({own}), also {', '.join(others)}"
 
 
 _Part = tuple[float, str, int | None, int, tuple[int, ...]]

@@ -23,6 +23,7 @@ from noctuary.recall.search import (
     Search,
     name_positions,
 )
+from noctuary.recall.selection import ordinal
 
 Row = Mapping[str, Any]
 
@@ -30,17 +31,17 @@ Row = Mapping[str, Any]
 def record_base(ledger: Ledger, base: BaseRanking, profile: RetrievalProfile) -> None:
     """Note the steps of the base ranking; a rescaling is a step of its own."""
     fusion, bonus, graph = profile.scorer == "fusion", profile.exact_match_bonus, base.graph
-    lexical, dense = base.lexical.rank_of(), base.dense.rank_of()
+    lexical, dense = base.lexical, base.dense
     share, lifted = np.zeros(base.positions.size), base.fused.copy()
-    trust, knows = base.lexical.trust, base.dense.trust
+    trust, knows = lexical.trust, dense.trust
     said_trust = "" if trust == 1.0 else f"; it holds little of the question (weight x {trust:.2f})"
     said_knows = "" if knows == 1.0 else f"; the encoder reads part of it (weight x {knows:.2f})"
-    if fusion and lexical:
+    if fusion and lexical.ranking.size:
         # Both fusions divide the sum of the legs' parts by the weights of the legs that found
         # something; what is not the lexical leg's is the dense leg's.
-        alone = fuse(base.positions, (base.lexical, Leg.empty()), profile)
+        alone = fuse(base.positions, (lexical, Leg.empty()), profile)
         own = profile.lexical_weight * trust
-        weights = own + (profile.dense_weight * knows if dense else 0.0)
+        weights = own + (profile.dense_weight * knows if dense.ranking.size else 0.0)
         share = np.minimum(alone * (own / weights), base.fused)
     if graph is not None:
         lifted[: graph.positions.size] += profile.graph_weight * graph.added
@@ -54,8 +55,10 @@ def record_base(ledger: Ledger, base: BaseRanking, profile: RetrievalProfile) ->
         said: list[str] = []
         if graph is not None and graph.scale > 1.0:
             said.append(f"all scores are divided by {graph.scale:.3f}")
-        if graph is not None and graph.talk is not None and position in graph.talk.members:
-            said.append("session members exchange their scores")
+        if graph is not None and (moved := graph.places_in_talk(position)) is not None:
+            before, after, size = moved
+            went = f"{ordinal(before)} -> {ordinal(after)} of {size}"
+            said.append(f"session members exchange their scores: {went}")
         return "; ".join(said)
 
     def quality_reason(position: int) -> str:
@@ -79,8 +82,12 @@ def record_base(ledger: Ledger, base: BaseRanking, profile: RetrievalProfile) ->
         ledger.record(phase, base.positions, scores, reason_of)
 
 
-def _say_rank(leg: str, ranks: Mapping[int, int], position: int) -> str:
-    return f"{leg} rank {ranks[position]}" if position in ranks else f"no {leg} hit"
+def _say_rank(name: str, leg: Leg, position: int) -> str:
+    ranks = leg.rank_of()
+    if position in ranks:
+        return f"{name} rank {ranks[position]}"
+    score = float(leg.scores_at(np.array([position], dtype=np.int64))[0])
+    return f"{name} after rank {len(ranks)} ({score:.3f})"
 
 
 # Phase 12: score breakdowns and the candidate trace, in the shapes of RFC 914.

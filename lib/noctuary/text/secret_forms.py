@@ -119,6 +119,7 @@ def seed_words() -> dict[str, int]:
 
 
 _CARD_WORD = "(?i)diner|card|kart|carte|tarjeta|карт|卡"
+_HASH_NAME = r"(?i)(?<![a-z0-9])(?:sha-?[0-9]{1,3}|md5|blake[0-9a-z]{1,3}|xxh[0-9]{1,3})[:=-]$"
 # ISO 13616 registry, release 98: the length, then its countries.
 _REGISTRY = """
 15:NO 16:BE 18:DK,FI,FO,GL,NL,SD 19:MK,SI 20:AT,BA,EE,KZ,LT,LU,MN,XK 21:CH,HR,LI,LV
@@ -166,7 +167,8 @@ def judge_card(number: str, before: str) -> bool:
     # Other registers also use fourteen digits and Luhn's check (French companies): those count
     # only in the groups of a card, or next to a word for one.
     is_told = len(number) > 14 or re.search(_CARD_WORD, before) is not None
-    return is_told and _has_luhn_digit(number)
+    # One hash of 16 hexadecimal digits in some 30,000 has digits only and passes Luhn's check.
+    return is_told and _has_luhn_digit(number) and re.search(_HASH_NAME, before) is None
 
 
 def judge_iban(text: str, before: str) -> bool:

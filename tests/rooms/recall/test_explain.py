@@ -164,6 +164,25 @@ def test_a_memory_that_no_leg_found_says_where_it_stands_in_each(empty_store: St
     assert (deep.facts["depth"], deep.facts["allowed"]) == (50, 81)
 
 
+def test_a_shared_name_that_led_nowhere_is_told(empty_store: Store) -> None:
+    texts = ("Ada Quill keeps the harbour ledger.", "It rained when Ada Quill came home.", "Snow.")
+    empty_store.publish(renumber([memory(text) for text in texts]))
+    recaller = Recaller.open(empty_store.root)
+    said = [ask(recaller, "harbour ledger", one).sentences[-1] for one in ("102", "103")]
+    shares = "it shares 'Ada Quill' with [101], but together they hold no more of the query's words"
+    assert said == [f"graph: {shares} than one memory alone.", "graph: no hit led to it."]
+
+
+def test_a_score_after_the_ranks_of_a_leg_is_not_called_a_missing_hit(empty_store: Store) -> None:
+    texts = ("Ada Quill keeps the harbour ledger.", "The strongbox of Ada Quill has a brass key.")
+    empty_store.publish(renumber([memory(text) for text in texts]))
+    why = ask(Recaller.open(empty_store.root), "harbour ledger strongbox", "102", 1, depth=1)
+    assert why.stage == "below_limit"
+    assert why.steps[0]["phase"] == "lexical"
+    assert why.steps[0]["delta"] > 0.0
+    assert re.fullmatch(r"lexical after rank 1 \(\d\.\d{3}\)", why.steps[0]["reason"])
+
+
 def test_the_dense_leg_says_its_rank_and_cosine(dense: Recaller) -> None:
     why = ask(dense, "cat", "105", 1, depth=1, graph_weight=0.0)
     assert why.stage == "not_found"

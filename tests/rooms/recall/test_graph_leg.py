@@ -404,8 +404,24 @@ def test_a_word_said_nearby_makes_this_the_next_or_the_previous_turn(
     assert path.concept == NO_CONCEPT
     assert path.shares[relation] == pytest.approx(CONTEXT_WEIGHT * share)
     assert other not in path.shares
-    said = f"reached over the graph from {{{said_at}}} by {relation}, also in_session"
-    assert path.reason == said
+    said = f"reached over the graph from {{{said_at}}} by {relation} ({path.shares[relation]:.3f})"
+    assert path.reason == f"{said}, also in_session {path.shares['in_session']:.3f}"
+
+
+def test_a_members_places_are_those_before_and_after_the_exchange() -> None:
+    ranking = _ranking(terms=[{7: 1.0}])
+    assert ranking.talk is not None
+    members, turns = ranking.talk.members.tolist(), ranking.talk.is_turn.tolist()
+    given = dict(zip(members, ranking.before.tolist(), strict=True))
+    held = dict(zip(ranking.positions.tolist(), ranking.scores.tolist(), strict=True))
+    for member, turn in zip(members, turns, strict=True):
+        group = [m for m, t in zip(members, turns, strict=True) if t == turn]
+        places = [
+            1 + sorted((s[m] for m in group), reverse=True).index(s[member]) for s in (given, held)
+        ]
+        assert ranking.places_in_talk(member) == (*places, len(group))
+    outside = set(range(SIZE)) - set(members)
+    assert all(ranking.places_in_talk(position) is None for position in outside)
 
 
 def test_own_words_are_told_from_those_nearby() -> None:

@@ -258,6 +258,7 @@ ORDINARY = (
     "recovery code path is untested since 2023-04-05", "backup keys rotated 2024-05-01",
     "our backup code lives in repo tools2", "the TOTP secret is shown once, then never again",
     "he paid by card, ending in 4242", "order 4111 1111 1111 1112 is late", "4,111,111,111,111,111",
+    "sha1:4519961983914549", "md5=4828081414129173",
     "invoice 2026-0000-1234-5678", "DE is the country code of Germany", "IBAN has 22 characters",
     "ticket AB12 3456 7890 1234 5678", "Her social security claim was filed in 2019.",
     "call 555-12-3456 now", "SSN format is AAA-GG-SSSS", "cookie: chocolate chip",
