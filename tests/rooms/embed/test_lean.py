@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import time
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from noctuary.embed.lean import (
     LeanEncoder,
     attention,
     dense,
+    gelu,
     header_text,
     layer_norm,
     locate_weights,
@@ -258,7 +260,16 @@ def test_a_dense_layer_is_the_product_in_one_piece_or_many(tokens: int, outputs:
     x, matrix, bias = _random(tokens, 384), _random(outputs, 384, seed=1), _random(outputs, seed=2)
     expected = x.astype(np.float64) @ matrix.T + bias
     np.testing.assert_allclose(dense(x, (matrix, bias)), expected, atol=1e-3)
-    np.testing.assert_allclose(dense(x, pack((matrix, bias))), expected, atol=1e-3)
+    packed = pack([LayerWeights(*[(matrix, bias)] * 8)])[0].down
+    assert (packed[0].ndim == 3) == (outputs == 384)
+    np.testing.assert_allclose(dense(x, packed), expected, atol=1e-3)
+
+
+def test_gelu_is_the_exact_one() -> None:
+    x = np.concatenate([np.linspace(-12, 12, 200_001), [-1e30, -1e4, 0, 1e4, 1e30]]).astype("f4")
+    exact = [value * 0.5 * math.erfc(-value / math.sqrt(2)) for value in x.tolist()]
+    with np.errstate(over="ignore"):  # as the encoder does
+        np.testing.assert_allclose(gelu(x), exact, rtol=2.5e-7, atol=3e-7)
 
 
 def _naive_attention(
