@@ -147,12 +147,18 @@ def score_answer(
     supports = find_supports(found, measure, likeness)
     attribution = _attribute(reader, graph, query, mask, ranking.links)
     best = float(supports.max(initial=-math.inf))
-    of = dict(zip(found.positions.tolist(), supports.tolist(), strict=True))
-    own = [max(of.get(p, -math.inf) for p in reader.sources_at(q)) for q in shown.tolist()]
+    own = [_best_of(found.positions, supports, reader.sources_at(q)) for q in shown.tolist()]
     return Scored(
         combine(best, attribution), found.signal, best, attribution,
         tuple(combine(support, attribution) for support in own),
     )  # fmt: skip
+
+
+def _best_of(positions: NDArray[np.int64], supports: Floats, wanted: Sequence[int]) -> float:
+    """Return the largest support at some of the ascending positions; -inf where none is there."""
+    places = positions.searchsorted(wanted)
+    there = (places < positions.size) & (positions.take(places, mode="clip") == wanted)
+    return float(supports[places[there]].max(initial=-math.inf))
 
 
 def read_features(
