@@ -1,6 +1,6 @@
 """Warm recall and the FTS5 searches over one store, in one process, in turns.
 
-Two passes: while the process is new the lean encoder encodes, then ONNX Runtime is loaded as a
+Two passes: while the process is new the encoder reads its file as it lies, then it is packed as a
 server does at its start. A question is encoded where it is asked for the first time; its vector is
 known where it is asked again, a few questions later.
 """
@@ -75,7 +75,7 @@ def measure_warm(store: Path, texts: Sequence[str], fts_questions: int) -> dict[
     timed = range(WARM_UP, len(texts))
     lean = _pass_lean(store, texts)
     inputs.forget_queries()
-    reason = inputs.warm_up(recaller.paths, recaller.reader.manifest)
+    inputs.warm_up(recaller.paths, recaller.reader.manifest)
     for text in texts[:WARM_UP]:
         recall(text, K, store=store)
     systems: dict[str, Ask] = {
@@ -91,7 +91,6 @@ def measure_warm(store: Path, texts: Sequence[str], fts_questions: int) -> dict[
     return {
         "store": store.name,
         "memories": recaller.reader.count,
-        "runtime_not_used": reason,
         "systems": {name: percentiles(found) for name, found in times.items()},
         "ratio_to_fts_seed": {
             name: round(ratio_p50(found, times["fts_seed"]), 3) for name, found in times.items()
@@ -104,7 +103,7 @@ def measure_warm(store: Path, texts: Sequence[str], fts_questions: int) -> dict[
 
 
 def _pass_lean(store: Path, texts: Sequence[str]) -> dict[int, float]:
-    """Time recall while the lean encoder encodes, before the process changes to the runtime."""
+    """Time recall as a process without a server makes it, before the encoder is packed."""
     recaller = Recaller.open(store)
     place = recaller.paths, recaller.reader.manifest
     world: Any = GivenVectors(recaller.inputs_now(), lambda text: inputs.encode_query(*place, text))

@@ -50,9 +50,6 @@ LAZY_DOORS = {
         "a provider is asked for a query's vector, where one made the snapshot's"
     ),
     ("noctuary.work.http", "tenacity"): "the same request, made again",
-    ("noctuary.embed.lean", "noctuary.embed.onnx"): (
-        "ONNX Runtime encodes queries in a process that keeps asking, never in a hook"
-    ),
     ("noctuary.recall.inputs", "noctuary.embed.onnx"): (
         "a model that the lean encoder cannot read is asked through its ONNX export"
     ),

@@ -101,7 +101,8 @@ def test_coverage_is_the_naive_one(corpus: Corpus, asked: list[str], masked: boo
     words = read_words(reader, asked, mask)
     expected = naive_coverage(seen, set(asked))
     everywhere = np.arange(len(corpus.memories), dtype=np.int64)
-    for found in (words.coverage(reader.count), words.coverage_at(everywhere)):
+    looked_up = [words.coverage_at(everywhere, count) for count in (reader.count, 1_000_000)]
+    for found in (words.coverage(reader.count), *looked_up):
         assert np.allclose(found, expected)
         assert ((found >= 0.0) & (found <= 1.0)).all()
 

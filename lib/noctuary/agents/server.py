@@ -31,13 +31,11 @@ from noctuary.agents.state import read_json, read_row
 from noctuary.core.errors import EncoderError, StoreError
 from noctuary.core.settings import HookSettings
 from noctuary.recall.api import find_serving, recall
-from noctuary.recall.inputs import lean_reason
-from noctuary.recall.inputs import warm_up as load_onnx
+from noctuary.recall.inputs import warm_up as open_encoder
 from noctuary.recall.profile import current_settings
 from noctuary.work.lock import hold_lock
 
 Answer = Callable[[Path, Mapping[str, Any]], "dict[str, Any] | Refusal"]
-Describe = Callable[[Path], Mapping[str, Any]]
 
 # What a request means: its fields checked, the recall made, its result as plain values.
 
@@ -56,8 +54,7 @@ def warm_up(store: Path) -> None:
     recall("warm up", 1, store=store, dry_run=True)
     with suppress(StoreError, EncoderError, OSError):
         recaller = find_serving(store)[0]
-        # Why the runtime is not used changes with time: a ping asks for it (`describe_encoder`).
-        load_onnx(recaller.paths, recaller.reader.manifest)
+        open_encoder(recaller.paths, recaller.reader.manifest)
 
 
 def give_back(store: Path) -> None:
@@ -68,15 +65,6 @@ def give_back(store: Path) -> None:
 
     with suppress(AttributeError, OSError):  # glibc keeps what Python has freed
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def describe_encoder(store: Path) -> dict[str, Any]:
-    """Return why queries are encoded without ONNX Runtime; an empty text if it does."""
-    try:
-        recaller = find_serving(store)[0]
-        return {"lean_reason": lean_reason(recaller.paths, recaller.reader.manifest)}
-    except (StoreError, EncoderError, OSError) as error:
-        return {"lean_reason": str(error)}
 
 
 def answer_request(store: Path, request: Mapping[str, Any]) -> dict[str, Any] | Refusal:
@@ -185,22 +173,19 @@ class Server:
         store: Path,
         answer: Answer,
         *,
-        describe: Describe = lambda _: {},
         rest: Callable[[Path], None] = lambda _: None,
         idle_s: float = 0.0,
         clients: int = DEFAULT_CLIENTS,
         owner: int | None = None,
     ) -> None:
         """Set up without listening yet."""
-        # `answer` and `describe` (for a ping) run in several threads, `rest` once nobody asks.
-        # After `idle_s` without a request it stops, 0 never; beyond `clients` at once, others are
-        # refused ("busy").
+        # `answer` runs in several threads, `rest` once nobody asks. After `idle_s` without request
+        # it stops, 0 never; beyond `clients` at once, others are refused ("busy").
         if not hasattr(os, "geteuid"):
             raise StoreError("a warm server needs unix sockets, which this system does not have")
         self.place: Place = find_place(store)
         self._store = store
         self._answer = answer
-        self._tell = describe
         self._rest = rest
         self._idle_s = idle_s
         self._owner = os.geteuid() if owner is None else owner
@@ -346,7 +331,7 @@ class Server:
             if request.get("op") == "ping":
                 process = {"pid": os.getpid(), "version": __version__, "store": str(self._store)}
                 counted = {"started_s": self._started_s, "answered": self._answered}
-                return {**process, **counted, **self._tell(self._store)}
+                return {**process, **counted}
             if request.get("op") not in ("recall", "hook"):
                 return Refusal("malformed", 'expected op "recall", "hook" or "ping"')
             answer = self._answer(self._store, request)

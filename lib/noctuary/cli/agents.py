@@ -288,7 +288,6 @@ def serve(idle_minutes: float, clients: int, store: str | None) -> None:
     server = warm.Server(
         directory,
         warm.answer_request,
-        describe=warm.describe_encoder,
         rest=warm.give_back,
         idle_s=idle_minutes * 60,
         clients=clients,

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -117,7 +118,13 @@ class _Below:
         self._name = name
 
     def __get__(self, paths: StorePaths, owner: type | None = None) -> Path:
-        return paths.root / self._name
+        return _join(paths.root, self._name)
+
+
+@lru_cache(maxsize=1_024)
+def _join(root: Path, name: str) -> Path:
+    """Return a place below a store, made once: a recall asks for fifteen."""
+    return root / name
 
 
 class StorePaths(NamedTuple):

@@ -82,7 +82,8 @@ def published_text(row: Mapping[str, Any]) -> str:
     """Return the content of a row of `memories`, DAMAGED_TEXT where its hash is of another row."""
     try:
         # A record by its names, without the cost of making one.
-        record: Any = SimpleNamespace(**{**row, "is_turn": bool(row["is_turn"])})
+        record: Any = SimpleNamespace(**row)
+        record.is_turn = bool(record.is_turn)
         if content_hash(record) == row["content_hash"]:
             return str(row["content"])
     except (AttributeError, TypeError):

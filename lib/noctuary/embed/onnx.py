@@ -244,13 +244,10 @@ class OnnxEncoder:
         self._tokenizer = tokenizer
 
     @classmethod
-    def open(
-        cls, directory: Path, threads: int | None = None, *, call_threads: int = 1
-    ) -> OnnxEncoder:
+    def open(cls, directory: Path, threads: int | None = None) -> OnnxEncoder:
         """Open what `export_onnx` wrote; its files are compared with their checksums.
 
-        `threads` call at once; `call_threads` divide one call's products, which changes last
-        digits.
+        `threads` call at once.
         """
         header = read_header(directory)
         if header.declined:
@@ -260,7 +257,7 @@ class OnnxEncoder:
                 f"the ONNX export in {directory} is not what its header vouches for. Delete the "
                 "directory; the next night exports again."
             )
-        session = _open_session(directory / MODEL_FILE, call_threads, header.files)
+        session = _open_session(directory / MODEL_FILE, header.files)
         is_default = VOCAB_FILE in header.files
         kind, name = (_Vocabulary, VOCAB_FILE) if is_default else (_Library, TOKENIZER_FILE)
         tokenizer = kind(_place(directory, name), header.fingerprint.max_tokens)
@@ -319,14 +316,13 @@ class OnnxEncoder:
             ) from error
 
 
-def _open_session(path: Path, call_threads: int, files: Mapping[str, str]) -> Any:
+def _open_session(path: Path, files: Mapping[str, str]) -> Any:
     # Before its first import: else it tells Microsoft which models run, under an id that it keeps.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     runtime = _import("onnxruntime")
     options = runtime.SessionOptions()
-    options.intra_op_num_threads = call_threads
-    # A waiting thread sleeps: spinning would take a core from whatever else the process does.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # Dividing one call's products would change last digits.
+    options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.log_severity_level = _ERRORS_ONLY
     model: str | bytes = str(path)

@@ -38,6 +38,7 @@ Posting = tuple[NDArray[np.int32], NDArray[np.float32]]
 # Factor for the score of a word 1, 2, 3, 4 turns away; wider blurs turns into sessions, narrower
 # loses answers that come a few turns after their question.
 NEARBY = (0.9, 0.8, 0.6, 0.4)
+_SHARES = np.array([*NEARBY[::-1], 0.0, *NEARBY])  # by place, from the farthest before
 # Share of the words nearby, next to a base score of at most 1; more trusts words over vectors.
 CONTEXT_WEIGHT = 1.1
 # Share of the best base score in the session; more gathers answers from one session, which costs
@@ -99,7 +100,10 @@ def listen(
     company = np.zeros(members.size, dtype=bool)
     if wings is not None and said.any():
         theirs = wings[members]
-        company = np.isin(theirs, theirs[said]) & (theirs >= 0)
+        entered = np.zeros(int(theirs.max()) + 2, dtype=np.bool_)  # the last is that of no wing
+        entered[theirs[said]] = True
+        entered[-1] = False
+        company = entered[theirs]
     heard = spread(words, owners).sum(axis=0)
     peak = float(heard.max())
     scale = 1.0 / peak if peak > 0.0 else 0.0
@@ -162,18 +166,13 @@ def spread(words: Floats, owners: Ints) -> Floats:
 
 def best_neighbour(talk: Talk, place: int) -> int | None:
     """Return the place of the member that lends the most words to one place, or None."""
-    owner, size = talk.owners[place], talk.owners.size
-    near = [
-        (other, share)
-        for distance, share in enumerate(NEARBY, start=1)
-        for other in (place - distance, place + distance)
-        if 0 <= other < size and talk.owners[other] == owner
-    ]
-    others = [other for other, _ in near]
-    shares = np.array([share for _, share in near])
-    lent = np.maximum(shares * talk.words[:, others] - talk.words[:, [place]], 0.0).sum(axis=0)
-    most = lent.max(initial=0.0)
-    return min(o for o, more in zip(others, lent, strict=True) if more == most) if most else None
+    owner, reach = talk.owners[place], len(NEARBY)
+    start, stop = max(place - reach, 0), place + reach + 1
+    shares = _SHARES[start - place + reach :][: talk.owners[start:stop].size]
+    shares = shares * (talk.owners[start:stop] == owner)
+    more = np.maximum(shares * talk.words[:, start:stop] - talk.words[:, [place]], 0.0).sum(axis=0)
+    best = int(more.argmax())  # the first of equals
+    return start + best if more[best] > 0.0 else None
 
 
 def _visible_sizes(sessions: SessionArrays, mask: NDArray[np.bool_] | None) -> Ints:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 
+_FEW_TIMES = 10  # of all memories, one is looked up in that much more time than written
+
+
 class QueryWords(NamedTuple):
     """Words of a query; t of them occur in some visible memory."""
 
@@ -46,8 +50,10 @@ class QueryWords(NamedTuple):
     weights: tuple[float, ...]  # (t,) idf of each, > 0
     total: float  # idf of all words of the query, unknown ones included; >= 0
 
-    def coverage_at(self, positions: NDArray[np.int64]) -> Floats:
-        """Return the share of the query, weighted by idf, in each memory, in [0, 1]."""
+    def coverage_at(self, positions: NDArray[np.int64], count: int) -> Floats:
+        """Return the share of the query, weighted by idf, in each memory of `count`, in [0, 1]."""
+        if count < _FEW_TIMES * positions.size:
+            return self.coverage(count)[positions]
         held = np.zeros(positions.size)
         for holders, weight in zip(self.holders, self.weights, strict=True):
             places = np.minimum(np.searchsorted(holders, positions), holders.size - 1)
@@ -147,12 +153,22 @@ def score_answer(
     supports = find_supports(found, measure, likeness)
     attribution = _attribute(reader, graph, query, mask, ranking.links)
     best = float(supports.max(initial=-math.inf))
-    of = dict(zip(found.positions.tolist(), supports.tolist(), strict=True))
-    own = [max(of.get(p, -math.inf) for p in reader.sources_at(q)) for q in shown.tolist()]
+    own = _best_of(found.positions, supports, [reader.sources_at(p) for p in shown.tolist()])
     return Scored(
         combine(best, attribution), found.signal, best, attribution,
         tuple(combine(support, attribution) for support in own),
     )  # fmt: skip
+
+
+def _best_of(
+    positions: NDArray[np.int64], supports: Floats, groups: Sequence[Sequence[int]]
+) -> list[float]:
+    """Return the largest support in each group of positions; -inf where none is among those."""
+    asked = np.array([position for group in groups for position in group], dtype=np.int64)
+    places = np.minimum(positions.searchsorted(asked), positions.size - 1)
+    values = np.where(positions[places] == asked, supports[places], -math.inf)
+    starts = list(accumulate(map(len, groups[:-1]), initial=0))
+    return np.maximum.reduceat(values, starts).tolist() if groups else []
 
 
 def read_features(
@@ -168,7 +184,8 @@ def read_features(
     memories = _memories(reader, positions[positions < reader.first_live])
     words = read_words(reader, terms, mask)
     trust = words.total / (words.total + DOUBT)
-    covered, known = words.coverage_at(memories), sum(words.weights) / (words.total + DOUBT)
+    covered = words.coverage_at(memories, reader.count)
+    known = sum(words.weights) / (words.total + DOUBT)
     is_dense = ranking.dense.ranking.size > 0
     cosines = ranking.dense.scores_at(memories) if is_dense else np.zeros(memories.size)
     if reader.live is not None:
@@ -213,7 +230,8 @@ def find_attribution(said: Floats, others: Floats) -> float:
 
 
 def _mean_of_best(values: Floats, best: int) -> float:
-    return float(np.partition(values, values.size - best)[-best:].mean())
+    # Among many equal zeros np.partition takes ten times as long.
+    return float(np.sort(values[values > 0.0])[-best:].sum()) / best
 
 
 def _memories(reader: SnapshotReader, positions: NDArray[np.int64]) -> NDArray[np.int64]:

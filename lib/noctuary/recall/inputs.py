@@ -21,7 +21,7 @@ from noctuary.core.manifest import Manifest
 from noctuary.core.store import StorePaths
 from noctuary.core.types import LIVE_KINDS, UNDATED_US, MemoryRecord
 from noctuary.embed.fingerprint import HOSTED_POOLING, EncoderFingerprint, require_same
-from noctuary.embed.lean import HEADER_FILE, LeanEncoder, WarmEncoder, read_header
+from noctuary.embed.lean import HEADER_FILE, LeanEncoder, read_header
 from noctuary.recall.query import Mask
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import RecallWarning
@@ -87,7 +87,7 @@ class Inputs(NamedTuple):
     usage: Callable[[], UsageReader]  # one file for the whole recall
     # Memories that only the asking user may see, (n,); None without named users.
     private: Callable[[], Mask | None] = lambda: None
-    may_warm: bool = False  # whether ONNX Runtime may encode, see `encode_query`
+    may_warm: bool = False  # whether the encoder may be packed, see `encode_query`
     archived: Callable[[], ArchiveReader | None] = lambda: None  # the newest; None without a file
     live: Callable[[], LiveState | None] = lambda: None  # what the store has beyond the snapshot
     look_s: float = 0.0  # seconds that live rows may be encoded for
@@ -296,9 +296,9 @@ def _name(fingerprint: Mapping[str, Any] | None) -> str:
 
 
 # Turning a query into a vector without torch: the store's encoder, opened once per process. The
-# lean encoder answers; a process that keeps asking may change to ONNX Runtime. A model that the
-# lean encoder cannot read has its ONNX export alone, which takes a while to load. Where a provider
-# made the snapshot's vectors, it is asked over the network, for as long as the recall may take.
+# lean encoder answers, packed in a process that keeps asking. A model that it cannot read has its
+# ONNX export alone, which takes a while to load. Where a provider made the snapshot's vectors, it
+# is asked over the network, for as long as the recall may take.
 
 _OPEN_ENCODERS = 2  # one, and its successor while a new model is being rolled out
 _CACHED_QUERIES = 2048  # prompts repeat across scopes and evaluation arms; 1.5 KB each
@@ -306,6 +306,8 @@ _ONNX_SUFFIX = ".onnx"  # as noctuary.embed.onnx.onnx_directory names it; not wo
 _WAIT_SHARE = 0.7  # of the time left, as for a provider: the rest is for ranking and the way back
 _MOST_REMEMBERED = 32_768  # of a night's questions, 50 MB
 _remembered: dict[tuple[Path, str], Vector] = {}
+PACK_AFTER = 8  # queries of a process; packing takes as long as ten of them
+_asked: dict[Path, int] = {}  # queries that may be packed for, by the encoder's directory
 _lock = threading.Lock()
 
 
@@ -319,7 +321,7 @@ def encode_query(
 ) -> Vector:
     """Return the unit vector of a query, by exactly the model that made the snapshot's vectors.
 
-    `may_warm` lets ONNX Runtime encode after several queries. The two agree to float32 rounding
+    `may_warm` packs the lean encoder after several queries. Its vectors agree to float32 rounding
     (1e-6), and the moment of the change varies: leave it off for results that must be reproducible
     to the last digit. A provider, or the loading of a model that only ONNX Runtime reads, gets a
     part of `within_ms`. EncoderError if there is no vector in time, or no such model.
@@ -334,24 +336,16 @@ def encode_query(
     return _encode_onnx(_onnx(directory, expected, within_ms), query)
 
 
-def warm_up(paths: StorePaths, manifest: Manifest) -> str:
-    """Load ONNX Runtime now, for a process that will keep asking; return why it is not used."""
-    directory, expected = _place(paths, manifest)
-    if not expected.is_hosted and _has_lean(directory):
-        _open(directory, expected).load()
-    return lean_reason(paths, manifest)
-
-
-def lean_reason(paths: StorePaths, manifest: Manifest) -> str:
-    """Return why this process encodes with the lean encoder; empty if ONNX Runtime does it."""
+def warm_up(paths: StorePaths, manifest: Manifest) -> None:
+    """Open and pack the encoder now, for a process that will keep asking."""
     directory, expected = _place(paths, manifest)
     if expected.is_hosted:
-        title = _hosted(directory, expected).model.title
-        return f"queries are encoded by {title} over the network"
-    if _has_lean(directory):
-        return _open(directory, expected).reason
-    _onnx(directory, expected)
-    return ""
+        _hosted(directory, expected)
+    elif _has_lean(directory):
+        _asked[directory] = PACK_AFTER
+        _open(directory, expected, may_warm=True)
+    else:
+        _onnx(directory, expected)
 
 
 def text_encoder(
@@ -365,7 +359,7 @@ def text_encoder(
             "there"
         )
     if _has_lean(directory):
-        return _open(directory, expected).lean
+        return _open(directory, expected)
     return _onnx(directory, expected, within_ms)
 
 
@@ -430,8 +424,7 @@ def _read_only(vector: Vector) -> Vector:
 
 @lru_cache(maxsize=_CACHED_QUERIES)
 def _encode(directory: Path, expected: EncoderFingerprint, query: str, may_warm: bool) -> Vector:
-    encoder = _open(directory, expected)
-    return _read_only((encoder if may_warm else encoder.lean).encode_query(query))
+    return _read_only(_open(directory, expected, may_warm).encode_query(query))
 
 
 @lru_cache(maxsize=_CACHED_QUERIES)
@@ -439,17 +432,23 @@ def _encode_onnx(encoder: OnnxEncoder, query: str) -> Vector:
     return _read_only(encoder.encode_query(query))
 
 
-def _open(directory: Path, expected: EncoderFingerprint) -> WarmEncoder:
-    # Two threads that open at once would count their queries in two encoders.
+def _open(directory: Path, expected: EncoderFingerprint, may_warm: bool = False) -> LeanEncoder:
+    # Two threads that open at once would open two encoders.
     with _lock:
-        return _opened(directory, expected)
+        _asked[directory] = times = _asked.get(directory, 0) + may_warm
+        return (_packed if times >= PACK_AFTER and may_warm else _opened)(directory, expected)
 
 
 @lru_cache(maxsize=_OPEN_ENCODERS)
-def _opened(directory: Path, expected: EncoderFingerprint) -> WarmEncoder:
+def _opened(directory: Path, expected: EncoderFingerprint) -> LeanEncoder:
     lean = LeanEncoder.open(directory)
     require_same(expected, lean.fingerprint)
-    return WarmEncoder(lean, _export(directory))
+    return lean
+
+
+@lru_cache(maxsize=_OPEN_ENCODERS)
+def _packed(directory: Path, expected: EncoderFingerprint) -> LeanEncoder:
+    return _opened(directory, expected).packed()
 
 
 def _export(directory: Path) -> Path:

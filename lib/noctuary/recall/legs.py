@@ -618,4 +618,4 @@ def fuse(positions: Positions, legs: tuple[Leg, Leg], profile: RetrievalProfile)
 def importance_of(reader: SnapshotReader, positions: Positions) -> Scores:
     """Return importance in [0, 1] even where the file holds something else."""
     stored = reader.importance_at(positions).astype(np.float64)
-    return np.clip(np.nan_to_num(stored), 0.0, 1.0)
+    return np.minimum(np.fmax(stored, 0.0), 1.0)  # fmax passes NaN over

@@ -340,7 +340,7 @@ class BaseRanking(NamedTuple):
     @property
     def order(self) -> NDArray[np.int64]:
         """Places from best to worst: by final score, then relevance, then position."""
-        return np.lexsort((self.positions, -self.relevance, -self.final))
+        return np.lexsort((-self.relevance, -self.final))  # stable: positions ascend
 
     def relevance_of(self, candidates: Candidates) -> Scores:
         """Return the relevance before prior and phases; a late-comer's own score."""

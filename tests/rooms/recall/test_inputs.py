@@ -29,15 +29,14 @@ from noctuary.embed.hosted import (
     hosted_model,
     write_description,
 )
-from noctuary.embed.lean import HEADER_FILE, WARM_AFTER_QUERIES, WEIGHTS_FILE, WarmEncoder
-from noctuary.embed.onnx import onnx_directory
+from noctuary.embed.lean import HEADER_FILE, WEIGHTS_FILE, LeanEncoder
 from noctuary.recall.engine import Recaller
 from noctuary.recall.inputs import (
+    PACK_AFTER,
     Inputs,
     encode_query,
     encoder_identity,
     guard_model,
-    lean_reason,
     remember_queries,
     text_encoder,
     warm_up,
@@ -110,36 +109,37 @@ def test_another_model_in_the_encoder_s_place_is_refused(dense_store: Store) -> 
     assert "model_mismatch" in codes(dense_store)
 
 
-def test_only_a_caller_that_allows_it_changes_to_the_runtime(
-    dense_store: Store, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def packings(monkeypatch: pytest.MonkeyPatch) -> list[LeanEncoder]:
+    """Return the encoders that are packed from now on."""
+    packed: list[LeanEncoder] = []
+
+    def note(self: LeanEncoder) -> LeanEncoder:
+        packed.append(self)
+        return self
+
+    monkeypatch.setattr(LeanEncoder, "packed", note)
+    return packed
+
+
+def test_only_a_caller_that_allows_it_gets_a_packed_encoder(
+    dense_store: Store, packings: list[LeanEncoder]
 ) -> None:
-    manifest, looked_at = manifest_of(dense_store), list[WarmEncoder]()
-
-    def note(self: WarmEncoder) -> None:
-        looked_at.append(self)
-
-    monkeypatch.setattr(WarmEncoder, "load_behind", note)
-    for number in range(WARM_AFTER_QUERIES + 2):
-        encode_query(dense_store.paths, manifest, f"reproducible {number}")
-    assert not looked_at
-    for number in range(WARM_AFTER_QUERIES + 2):
-        encode_query(dense_store.paths, manifest, f"served {number}", may_warm=True)
-    (encoder,) = looked_at
-    assert encoder.lean.fingerprint.to_json() == manifest.encoder
-
-
-def test_a_store_without_an_export_says_so_and_keeps_the_lean_encoder(dense_store: Store) -> None:
     manifest = manifest_of(dense_store)
-    assert "fewer than" in lean_reason(dense_store.paths, manifest)
-    reason = warm_up(dense_store.paths, manifest)
-    assert reason == lean_reason(dense_store.paths, manifest)
-    assert dense_store.encoder is not None
-    place = onnx_directory(dense_store.paths.encoders, dense_store.encoder.fingerprint)
-    assert str(place) in reason
-    assert np.array_equal(
-        encode_query(dense_store.paths, manifest, "cat", may_warm=True),
-        dense_store.encoder.encode_query("cat"),
-    )
+    for number in range(PACK_AFTER + 2):
+        encode_query(dense_store.paths, manifest, f"reproducible {number}")
+    assert not packings
+    for number in range(1, PACK_AFTER + 2):
+        encode_query(dense_store.paths, manifest, f"served {number}", may_warm=True)
+        assert len(packings) == (number >= PACK_AFTER)
+    assert packings[0].fingerprint.to_json() == manifest.encoder
+
+
+def test_a_process_that_will_keep_asking_packs_at_once(
+    dense_store: Store, packings: list[LeanEncoder]
+) -> None:
+    warm_up(dense_store.paths, manifest_of(dense_store))
+    assert len(packings) == 1
 
 
 def test_asking_compiles_no_pattern_of_scripts_that_nobody_wrote(dense_store: Store) -> None:
@@ -221,8 +221,7 @@ def test_without_its_file_nobody_is_asked(plain_store: Store, server: FakeServer
     paths, manifest = described(plain_store, model)
     with pytest.raises(EncoderError, match="only queries"):
         text_encoder(paths, manifest)  # what a session says is sent to nobody
-    assert "voyage:voyage-4" in lean_reason(paths, manifest)
-    assert warm_up(paths, manifest) == lean_reason(paths, manifest)
+    warm_up(paths, manifest)
     directory = paths.encoders / model.fingerprint().digest
     for damage in ("garbage", "gone"):
         if damage == "gone":
