@@ -172,9 +172,18 @@ def _records_at_leisure() -> Generator[None]:
     """Let Dagster's records reach the disk at the end of the night, not 2,000 times during it."""
     # Closing the last connection of a database writes its log back and waits for the disk, so one
     # of each stays open here. A power cut costs the last events, which no snapshot depends on.
-    from sqlalchemy import Engine, event
+    # Dagster makes an engine for every write, and each compiles the same statements: here one of
+    # each database stays too.
+    from dagster._core.storage.event_log.sqlite import sqlite_event_log
+    from dagster._core.storage.runs.sqlite import sqlite_run_storage
+    from sqlalchemy import Engine, create_engine, event
 
+    storages: tuple[Any, ...] = (sqlite_event_log, sqlite_run_storage)
+    engines: dict[str, Engine] = {}
     held: dict[str, sqlite3.Connection] = {}
+
+    def reuse(url: str, **options: Any) -> Engine:
+        return engines.get(url) or engines.setdefault(url, create_engine(url, **options))
 
     def relax(connection: sqlite3.Connection, _: object) -> None:
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -186,9 +195,13 @@ def _records_at_leisure() -> Generator[None]:
             held[path].execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
 
     event.listen(Engine, "connect", relax)
+    for storage in storages:
+        storage.create_engine = reuse
     try:
         yield
     finally:
+        for storage in storages:
+            storage.create_engine = create_engine
         event.remove(Engine, "connect", relax)
         for connection in held.values():
             connection.close()
