@@ -315,16 +315,19 @@ def ask_prompts(
     reader, prompts = recaller.reader, read_everyday()
     mask, graph = scope_mask(reader, asker), SnapshotGraph(reader)
     both = None if vectors is None else (_own_vectors(reader, mask), vectors)
-    found: dict[str, Prompted] = {}
-    for signal, profile in profiles.items():
-        rows: list[Features] = []
-        for place, prompt in enumerate(prompts if signal == WORDS or both else ()):
-            encode = None if vectors is None else partial(_known, vectors[place])
-            ranking = rank_alone(reader, graph, profile, mask, encode, prompt, depth)
-            rows.append(read_features(reader, prompt, mask, ranking))
-        if rows and all(row.signal == signal for row in rows):
-            found[signal] = _measured(signal, rows, None if signal == WORDS else both)
-    return found
+    rows: dict[str, list[Features]] = {signal: [] for signal in profiles}
+    for place, prompt in enumerate(prompts):
+        encode = None if vectors is None else partial(_known, vectors[place])
+        shared: dict[Any, Any] = {}
+        for signal, profile in profiles.items():
+            if signal == WORDS or both:
+                ranking = rank_alone(reader, graph, profile, mask, encode, prompt, depth, shared)
+                rows[signal].append(read_features(reader, prompt, mask, ranking))
+    return {
+        signal: _measured(signal, found, None if signal == WORDS else both)
+        for signal, found in rows.items()
+        if found and all(row.signal == signal for row in found)
+    }
 
 
 def _measured(
