@@ -150,7 +150,7 @@ def run_night(site: Site, *, echo: bool = False, verbose: bool = False) -> Outco
         say(f"this night makes a new snapshot in its place: {damage}")
     definitions = build_definitions({"night": night})
     home = str(site.paths.dagster_home)
-    with _records_at_leisure(), dg.DagsterInstance.from_config(home) as instance:
+    with records_at_leisure(), dg.DagsterInstance.from_config(home) as instance:
         job = definitions.resolve_job_def("nightly")
         run = job.execute_in_process(
             instance=instance, raise_on_error=False, run_config=_QUIET_CONSOLE
@@ -168,7 +168,7 @@ def run_night(site: Site, *, echo: bool = False, verbose: bool = False) -> Outco
 
 
 @contextlib.contextmanager
-def _records_at_leisure() -> Generator[None]:
+def records_at_leisure() -> Generator[None]:
     """Let Dagster's records reach the disk at the end of the night, not 2,000 times during it."""
     # Closing the last connection of a database writes its log back and waits for the disk, so those
     # of each stay open here. A power cut costs the last events, which no snapshot depends on.
