@@ -523,10 +523,9 @@ def _by_own(
     scope = Scope(user=asker)
     scores, recalls = list[float](), list[float]()
     for text, memory_id in own:
-        found = recaller.recall(text, _OWN_K, profile=profile, scope=scope)
-        judged = found.answerability
+        found, judged = recaller.judge(text, _OWN_K, profile=profile, scope=scope)
         scores.append(floor_score(judged.score) if judged is not None else 0.0)
-        recalls.append(float(memory_id in {str(m.id) for m in found.memories}))
+        recalls.append(float(memory_id in {name for name, _ in found}))
     strict = reached_by(prompted.scores, LET_THROUGH)
     within = (reached_by(prompted.scores, LENIENT), strict)
     return calibrate(prompted.signal, OWN_METRIC, scores, recalls, prompted.scores, within=within)
@@ -538,8 +537,7 @@ def _scores(
     """Return every query's score, as the evaluation runs it; None if one has another signal."""
     scores: list[float] = []
     for query in queries:
-        asked = recaller.recall(query.text, PLAN.k, profile=profile, scope=scope_of(query))
-        found = asked.answerability
+        _, found = recaller.judge(query.text, PLAN.k, profile=profile, scope=scope_of(query))
         if found is not None and found.signal != signal:
             return None
         # Nothing was searched: a blank query, or a scope that shows nothing.
