@@ -150,7 +150,7 @@ def run_night(site: Site, *, echo: bool = False, verbose: bool = False) -> Outco
         say(f"this night makes a new snapshot in its place: {damage}")
     definitions = build_definitions({"night": night})
     home = str(site.paths.dagster_home)
-    with _records_at_leisure(), dg.DagsterInstance.from_config(home) as instance:
+    with records_at_leisure(), dg.DagsterInstance.from_config(home) as instance:
         job = definitions.resolve_job_def("nightly")
         run = job.execute_in_process(
             instance=instance, raise_on_error=False, run_config=_QUIET_CONSOLE
@@ -168,30 +168,38 @@ def run_night(site: Site, *, echo: bool = False, verbose: bool = False) -> Outco
 
 
 @contextlib.contextmanager
-def _records_at_leisure() -> Generator[None]:
+def records_at_leisure() -> Generator[None]:
     """Let Dagster's records reach the disk at the end of the night, not 2,000 times during it."""
-    # Closing the last connection of a database writes its log back and waits for the disk, so one
-    # of each stays open here. A power cut costs the last events, which no snapshot depends on.
-    from sqlalchemy import Engine, event
+    # Closing the last connection of a database writes its log back and waits for the disk, so those
+    # of each stay open here. A power cut costs the last events, which no snapshot depends on.
+    from dagster._core.storage.event_log.sqlite import sqlite_event_log
+    from dagster._core.storage.runs.sqlite import sqlite_run_storage
+    from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
+    from sqlalchemy import Engine, QueuePool, create_engine, event
 
-    held: dict[str, sqlite3.Connection] = {}
+    storages: tuple[Any, ...] = (sqlite_event_log, sqlite_run_storage, sqlite_schedule_storage)
+    engines: dict[str, Any] = {}
+
+    def share(url: str, **options: Any) -> Any:
+        # Dagster makes an engine for every write, 800, and each compiles the same statements.
+        if url not in engines:
+            threads = {**options.get("connect_args", {}), "check_same_thread": False}
+            engine: Any = create_engine(url, poolclass=QueuePool, connect_args=threads)
+            closing.callback(engine.dispose)
+            engine.dispose = lambda: None
+            engines[url] = engine
+        return engines[url]
 
     def relax(connection: sqlite3.Connection, _: object) -> None:
         connection.execute("PRAGMA synchronous = NORMAL")
-        (_, _, path) = connection.execute("PRAGMA database_list").fetchone()
-        if path and path not in held:
-            held[path] = sqlite3.connect(path, check_same_thread=False)
-        if path:
-            # Only who has read since the log began counts as a reader of it.
-            held[path].execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
 
-    event.listen(Engine, "connect", relax)
-    try:
+    with contextlib.ExitStack() as closing:
+        event.listen(Engine, "connect", relax)
+        closing.callback(event.remove, Engine, "connect", relax)
+        for storage in storages:
+            storage.create_engine = share
+            closing.callback(setattr, storage, "create_engine", create_engine)
         yield
-    finally:
-        event.remove(Engine, "connect", relax)
-        for connection in held.values():
-            connection.close()
 
 
 def _record_instance(site: Site) -> None:

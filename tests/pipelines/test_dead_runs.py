@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
 import dagster as dg
+from sqlalchemy import Engine, event
 
+from noctuary_pipelines.nightly import records_at_leisure
 from noctuary_pipelines.resources import close_dead_runs, drop_old_runs
 
 
@@ -65,3 +68,30 @@ def test_of_runs_long_ago_no_row_and_no_file_stays(tmp_path: Path) -> None:
             latest = instance.get_latest_materialization_event(key)
             assert latest is not None
             assert latest.run_id == run_id
+
+
+def test_a_night_opens_its_records_once_and_leaves_them_whole(tmp_path: Path) -> None:
+    @dg.asset
+    def thing() -> None:
+        pass
+
+    opened = Counter[str]()
+
+    def count(connection: sqlite3.Connection, _: object) -> None:
+        opened[connection.execute("PRAGMA database_list").fetchone()[2]] += 1
+
+    event.listen(Engine, "connect", count)
+    try:
+        (tmp_path / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+        with records_at_leisure(), dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+            runs = [dg.materialize([thing], instance=instance).run_id for _ in range(3)]
+            during = opened.copy()
+            drop_old_runs(instance, keep=2)
+        with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+            assert {run.run_id for run in instance.get_runs()} == set(runs[1:])
+            assert len(instance.all_logs(runs[2])) > 10
+    finally:
+        event.remove(Engine, "connect", count)
+    assert max(during.values()) <= 2, "one more where a table is made while another is read"
+    assert opened.total() > during.total(), "afterwards Dagster opens them as it always does"
+    assert not list(tmp_path.rglob("*-wal")), "the last to close writes the log back"

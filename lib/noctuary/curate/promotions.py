@@ -252,6 +252,8 @@ def neighbours(row: Floats, others: Floats, positions: Iterable[Any]) -> list[Ne
 
     Cosines are of single products, so that they do not depend on how rows are cut into blocks.
     """
+    if not len(others):
+        return []
     products = np.asarray(others, dtype=np.float64) * np.asarray(row, dtype=np.float64)
     cosines = [min(max(round(c, _DIGITS), -1.0), 1.0) for c in products.sum(axis=1).tolist()]
     found = [Neighbour(c, int(p)) for c, p in zip(cosines, positions, strict=True)]
@@ -325,6 +327,7 @@ def walk(
     Turns and durable memories that this user may see are positions, shapes (n,) and (m,), the
     turns oldest first; vectors are unit rows by position; `threshold` is the least G, in [0, 1].
     """
+    vectors = np.asarray(vectors)  # a row of a mapped file takes longer than its product
     durable = Nearest(turns, vectors, DURABLE_HITS)
     durable.offer(memories)
     repeated = Nearest(turns, vectors, REPEATED_HITS, REPEATED_COSINE)

@@ -315,16 +315,19 @@ def ask_prompts(
     reader, prompts = recaller.reader, read_everyday()
     mask, graph = scope_mask(reader, asker), SnapshotGraph(reader)
     both = None if vectors is None else (_own_vectors(reader, mask), vectors)
-    found: dict[str, Prompted] = {}
-    for signal, profile in profiles.items():
-        rows: list[Features] = []
-        for place, prompt in enumerate(prompts if signal == WORDS or both else ()):
-            encode = None if vectors is None else partial(_known, vectors[place])
-            ranking = rank_alone(reader, graph, profile, mask, encode, prompt, depth)
-            rows.append(read_features(reader, prompt, mask, ranking))
-        if rows and all(row.signal == signal for row in rows):
-            found[signal] = _measured(signal, rows, None if signal == WORDS else both)
-    return found
+    rows: dict[str, list[Features]] = {signal: [] for signal in profiles}
+    for place, prompt in enumerate(prompts):
+        encode = None if vectors is None else partial(_known, vectors[place])
+        shared: dict[Any, Any] = {}
+        for signal, profile in profiles.items():
+            if signal == WORDS or both:
+                ranking = rank_alone(reader, graph, profile, mask, encode, prompt, depth, shared)
+                rows[signal].append(read_features(reader, prompt, mask, ranking))
+    return {
+        signal: _measured(signal, found, None if signal == WORDS else both)
+        for signal, found in rows.items()
+        if found and all(row.signal == signal for row in found)
+    }
 
 
 def _measured(
@@ -520,10 +523,9 @@ def _by_own(
     scope = Scope(user=asker)
     scores, recalls = list[float](), list[float]()
     for text, memory_id in own:
-        found = recaller.recall(text, _OWN_K, profile=profile, scope=scope)
-        judged = found.answerability
+        found, judged = recaller.judge(text, _OWN_K, profile=profile, scope=scope)
         scores.append(floor_score(judged.score) if judged is not None else 0.0)
-        recalls.append(float(memory_id in {str(m.id) for m in found.memories}))
+        recalls.append(float(memory_id in {name for name, _ in found}))
     strict = reached_by(prompted.scores, LET_THROUGH)
     within = (reached_by(prompted.scores, LENIENT), strict)
     return calibrate(prompted.signal, OWN_METRIC, scores, recalls, prompted.scores, within=within)
@@ -535,8 +537,7 @@ def _scores(
     """Return every query's score, as the evaluation runs it; None if one has another signal."""
     scores: list[float] = []
     for query in queries:
-        asked = recaller.recall(query.text, PLAN.k, profile=profile, scope=scope_of(query))
-        found = asked.answerability
+        _, found = recaller.judge(query.text, PLAN.k, profile=profile, scope=scope_of(query))
         if found is not None and found.signal != signal:
             return None
         # Nothing was searched: a blank query, or a scope that shows nothing.

@@ -283,13 +283,34 @@ class Recaller:
 
         `shared` keeps legs for other profiles that ask the same, in the same scope and view.
         """
+        return self._name(self._search(query, k, profile, scope, shared))
+
+    def judge(
+        self, query: str, k: int, *, profile: RetrievalProfile, scope: Scope | None = None
+    ) -> tuple[list[tuple[str, float]], Answerability | None]:
+        """Return what `rank` does, and what `recall` says of whether there is an answer."""
+        search = self._search(query, k, profile, scope)
+        return self._name(search), self._judge(search)[0]
+
+    def _search(
+        self,
+        query: str,
+        k: int,
+        profile: RetrievalProfile,
+        scope: Scope | None,
+        shared: dict[Any, Any] | None = None,
+    ) -> Search:
         scope = scope or Scope()
         check_arguments(query, k, "relevance", scope, None)
         asked = Query(query, k, profile, scope=scope)
         inputs = self.inputs_now(scope.user)
         search = Search(self.reader, self._graph, asked, inputs, ranker=rank, shared=shared)
         self._answer(search)
-        best = search.candidates.first(k).score_of()
+        return search
+
+    def _name(self, search: Search) -> list[tuple[str, float]]:
+        """Return ids and scores of the first k candidates."""
+        best = search.candidates.first(search.k).score_of()
         named = search.reader.public_ids(best)
         return [(str(named[position]), score) for position, score in best.items()]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -214,10 +214,15 @@ def rank_alone(
     encode: QueryVector | None,
     text: str,
     depth: int,
+    shared: dict[Any, Any] | None = None,
 ) -> BaseRanking:
-    """Return the ranking of a snapshot by itself: no phases, no live rows, nothing that changes."""
+    """Return the ranking of a snapshot by itself: no phases, no live rows, nothing that changes.
+
+    `shared` keeps legs for other profiles that ask the same.
+    """
     query, nothing = Query(text, depth, profile, dry_run=True), cast("Inputs", None)
+    rows = Rows.of(reader, mask, mask)
     search = Search(
-        reader, graph, query, nothing, rows=Rows.of(reader, mask, mask), encode=encode, ranker=rank
+        reader, graph, query, nothing, rows=rows, encode=encode, ranker=rank, shared=shared
     )
     return rank(search, text, depth)

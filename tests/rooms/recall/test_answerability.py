@@ -107,6 +107,8 @@ def test_a_recall_says_how_sure_it_is_and_no_more(dense_store: Store, dense: boo
     }  # fmt: skip
     assert [m["support"] for m in after.to_json()["memories"]] == own
     assert max(score for score in own if score is not None) == found.score
+    ranked = [(str(memory.id), memory.final_score) for memory in after.memories]
+    assert plain.judge("spare key", 10, profile=profile) == (ranked, found)
 
 
 def test_published_thresholds_hold_but_for_those_of_another_scale(empty_store: Store) -> None:
