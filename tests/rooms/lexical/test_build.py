@@ -23,7 +23,7 @@ from noctuary.lexical.build import (
 )
 from noctuary.lexical.search import K1, B, idf, saturation
 from noctuary.sources.corpus import MEMORIES_FILE, open_table
-from noctuary.text.tokens import document_tokens, encode_tokens
+from noctuary.text.tokens import encode_tokens, index_tokens
 
 DOCUMENTS = [b"cat\ndog\ncat", b"dog", b"", b"bird\ndog"]
 MEAN_TOKENS = 6 / 4
@@ -104,7 +104,9 @@ ROWS = [
     ("the of and", "", "", "facts"),
     ("", "", "", ""),
     ("東京タワー", "", "tower", "notes"),
+    ("I left yesterday", "", "", "facts"),
 ]
+NOON_US = 1_683_547_200_000_000  # 8 May 2023
 
 
 @pytest.fixture
@@ -112,7 +114,7 @@ def memories(tmp_path: Path) -> Path:
     path = tmp_path / MEMORIES_FILE
     with open_table(path, MEMORIES_FILE) as add:
         for n, (content, tags, keywords, category) in enumerate(ROWS):
-            row = (n, str(n), content, category, tags, keywords, 0.5, 0, 0)
+            row = (n, str(n), content, category, tags, keywords, 0.5, NOON_US, NOON_US)
             add((*row, None, None, None, None, False, "h"))
     return path
 
@@ -122,15 +124,27 @@ def test_every_memory_gets_its_key_and_its_tokens(memories: Path) -> None:
     found = TokenizeMemories().open(1)(batch)
     assert found.schema.names == ["key", "value"]
     assert found.column("key").type == pa.binary(32)
-    assert found.column("key").to_pylist() == [tokens_key(*row) for row in ROWS]
+    assert found.column("key").to_pylist() == [tokens_key(*row, NOON_US) for row in ROWS]
     values = [value.decode().split() for value in found.column("value").to_pylist()]
-    assert values == [document_tokens(content, tags, k, c) for content, tags, k, c in ROWS]
+    assert values == [index_tokens(*row, NOON_US) for row in ROWS]
+    assert values[4] == [
+        "left",
+        "yesterday",
+        "@--05",
+        "@--05-07",
+        "@2023-05",
+        "@2023-05-07",
+        "@when",
+    ]
     assert values[0]
     assert not values[2]
 
 
 def test_every_field_tells_keys_apart() -> None:
     one = ("content", "tags", "keywords", "category")
-    changed = [[*one[:n], "x", *one[n + 1 :]] for n in range(4)]
-    assert len({tokens_key(*fields) for fields in (list(one), *changed)}) == 5
-    assert tokens_key("ab", "", "", "") != tokens_key("a", "b", "", "")
+    changed = [(*one[:n], "x", *one[n + 1 :]) for n in range(4)]
+    keys = {tokens_key(a, b, c, d, 0) for a, b, c, d in map(tuple, (one, *changed))}
+    assert len(keys) == 5
+    assert tokens_key("ab", "", "", "", 0) != tokens_key("a", "b", "", "", 0)
+    # Relative dates count from the day; the time of day moves none.
+    assert tokens_key(*one, NOON_US) == tokens_key(*one, NOON_US + 1) != tokens_key(*one, 0)
