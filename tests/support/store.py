@@ -146,7 +146,9 @@ def pack_inputs(
         vectors=vectors,
         postings=build_postings(
             encode_tokens(
-                index_tokens(r.content, r.tags, r.expanded_keywords, r.category, r.created_at_us)
+                index_tokens(
+                    r.content, r.tags, r.expanded_keywords, r.category, r.created_at_us, r.is_turn
+                )
             )
             for r in records
         ),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 TOKENS_KIND = f"tokens:{TOKENIZER_VERSION}"  # another tokenizer's fragments are not found
 # The columns that tokens depend on, in the order of the key.
-_KEYED = ("content", "tags", "expanded_keywords", "category", "created_at_us")
+_KEYED = ("content", "tags", "expanded_keywords", "category", "created_at_us", "is_turn")
 _DAY_US = 86_400_000_000
 
 
@@ -52,10 +52,15 @@ def _tokenize(batch: RecordBatch) -> RecordBatch:
 
 
 def tokens_key(
-    content: str, tags: str, expanded_keywords: str, category: str, created_at_us: int
+    content: str,
+    tags: str,
+    expanded_keywords: str,
+    category: str,
+    created_at_us: int,
+    is_turn: bool,
 ) -> bytes:
-    """Return the key of a memory's tokens: the SHA-256 of the indexed fields and of its day."""
-    day = str(created_at_us // _DAY_US)
+    """Return the key of a memory's tokens: the SHA-256 of what `index_tokens` reads of it."""
+    day = f"{created_at_us // _DAY_US} {int(is_turn)}"
     return bytes.fromhex(hash_text(content, tags, expanded_keywords, category, day))
 
 
@@ -162,7 +167,7 @@ def _build(documents: Iterable[bytes], corpus: Postings | None, k1: float, b: fl
         rarity = idf(np.array(held, dtype=np.int64), corpus.n_memories)
     positions, counts = pairs["position"].to_numpy(), pairs["tf"].to_numpy()
     rarities = np.repeat(rarity, frequencies)
-    mean = float(lengths.mean()) if len(lengths) else 0.0
+    mean = (float(lengths.mean()) if len(lengths) else 0.0) or 1.0  # 0 without a word but dates
     scores = np.empty(len(positions), dtype=np.float32)
     for start in range(0, len(positions), WEIGHED_AT_ONCE):
         some = slice(start, start + WEIGHED_AT_ONCE)

@@ -35,7 +35,7 @@ from noctuary.graph.walk import (
 )
 from noctuary.lexical.search import add_scores, best_positions, idf, top_positions
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.query import Mask, Positions, Scores, asked_dates, query_tokens
+from noctuary.recall.query import Mask, Positions, Scores, query_tokens
 from noctuary.recall.reader import SnapshotReader
 from noctuary.text.tokens import UNSPACED, script_of
 
@@ -100,11 +100,9 @@ def rank_lexical(
 ) -> Leg:
     """Score every row by BM25 over the query's tokens and rank the best that are searched.
 
-    A date that the query names is a word that the memories hold which say it, in any form.
     `mask` says which rows are searched, as `Rows.searched`.
     """
-    words = set(query_tokens(query))
-    asked = sorted(words.union(asked_dates(query)))
+    asked = sorted(set(query_tokens(query)))
     slices = reader.look_up_terms(asked)
     scores = np.zeros(reader.end, dtype=np.float32)
     add_scores(scores, slices, reader.posting_positions, reader.posting_scores)
@@ -120,8 +118,7 @@ def rank_lexical(
         return leg
     if not query.isascii() and any(script_of(char) in UNSPACED for char in query):
         return leg
-    held = slices if len(asked) == len(words) else reader.look_up_terms(sorted(words))
-    known = np.array([stop - start for start, stop in held if stop > start], dtype=np.int64)
+    known = np.array([stop - start for start, stop in slices if stop > start], dtype=np.int64)
     if not known.size:
         return leg  # only live rows hold any of it
     rarest = np.sort(idf(known, reader.count))[-RAREST_WORDS:]

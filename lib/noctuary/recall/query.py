@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from noctuary.core.types import UNDATED_US, to_micros
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.result import RecallWarning
-from noctuary.text.marks import may_concern_dates
 from noctuary.text.tokens import tokenize
 
 Mask = NDArray[np.bool_]  # over positions, made before any leg ranks
@@ -52,16 +51,6 @@ class Facet(NamedTuple):
 def query_tokens(text: str) -> tuple[str, ...]:
     """Return the tokens of a question; every step of one recall shares them."""
     return tuple(tokenize(text))
-
-
-@lru_cache(maxsize=16)
-def asked_dates(text: str) -> tuple[str, ...]:
-    """Return the words of the dates that a question names, as memories that say them hold them."""
-    if not may_concern_dates(text):
-        return ()
-    from noctuary.text.dates import asked_words
-
-    return tuple(asked_words(text))
 
 
 def aware(moment: datetime) -> datetime:

@@ -25,7 +25,7 @@ from noctuary.core.types import DAMAGED_TEXT, summary_id
 from noctuary.graph.sessions import SessionArrays
 from noctuary.graph.walk import GraphArrays, MentionArrays, RareConcepts
 from noctuary.lexical.search import K1, B, idf
-from noctuary.recall.query import Facet, Mask, asked_dates, query_tokens
+from noctuary.recall.query import Facet, Mask, query_tokens
 from noctuary.recall.snapshot_rows import Opened, SnapshotRows, open_published
 from noctuary.snapshot.arrays import OF_TURNS, SummaryArrays
 from noctuary.text.tokens import document_tokens
@@ -230,7 +230,7 @@ class SnapshotReader(SnapshotRows):
             return np.empty(0, dtype=np.float32)
         from noctuary.recall.live import score_rows
 
-        tokens = [*query_tokens(query), *asked_dates(query)]
+        tokens = query_tokens(query)
         frequencies = self.document_frequencies(sorted(set(tokens)))
         return score_rows(self.live.state, tokens, frequencies, self.count, self.mean_length)
 

@@ -95,17 +95,11 @@ class WordRecaller:
         if not self.is_able or k <= 0 or not query.strip():
             return None
         visible = snapshot.visible(user, wing)
-        terms, concerns_dates = set(tokenize(query)), may_concern_dates(query)
-        asked = searched = _Words(snapshot, terms, visible)
-        if concerns_dates:
-            from noctuary.text.dates import asked_words
-
-            searched = _Words(snapshot, terms.union(asked_words(query)), visible)
-        if searched.size > MOST_POSTINGS:
+        asked = _Words(snapshot, sorted(set(tokenize(query))), visible)
+        if asked.size > MOST_POSTINGS:
             return None
-        hits = _rank(snapshot, searched, profile, k)
-        if concerns_dates:
-            hits = _lift_dates(snapshot, query, hits, profile.date_boost)
+        hits = _rank(snapshot, asked, profile, k)
+        hits = _lift_dates(snapshot, query, hits, profile.date_boost)
         rows = snapshot.rows_of([hit.position for hit in hits[:k]])
         if any(row["content"] is DAMAGED_TEXT for row in rows.values()):
             return None
@@ -317,7 +311,7 @@ def _lift_dates(
     snapshot: _Snapshot, query: str, hits: Sequence[_Hit], boost: float
 ) -> Sequence[_Hit]:
     """Lift memories of the dates that a prompt names: phases `dates` and `scale`."""
-    if boost <= 0:
+    if boost <= 0 or not may_concern_dates(query):
         return hits
     from noctuary.text.dates import date_factor, find_windows, wanted_words
 

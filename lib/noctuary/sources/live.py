@@ -349,7 +349,7 @@ def judge(
             late = _LATE
             break
         texts = (memory.content, memory.tags, memory.expanded_keywords, memory.category)
-        rows.append(LiveRow(memory, _count_tokens(*texts, memory.created_at_us)))
+        rows.append(LiveRow(memory, _count_tokens(*texts, memory.created_at_us, memory.is_turn)))
     missed = "; ".join(filter(None, (found.missed, late)))
     faults = ((PARTIAL, missed),) if missed else ()
     return LiveState(tuple(reversed(rows)), tuple(sorted(hidden)), faults)
@@ -417,11 +417,11 @@ def _known_injections(path: Path, _identity: FileIdentity | None) -> KnownInject
 
 @lru_cache(maxsize=4_096)  # rows, some kilobytes each
 def _count_tokens(
-    content: str, tags: str, keywords: str, category: str, created_at_us: int
+    content: str, tags: str, keywords: str, category: str, created_at_us: int, is_turn: bool
 ) -> Mapping[str, int]:
     from noctuary.text.tokens import index_tokens
 
-    return Counter(index_tokens(content, tags, keywords, category, created_at_us))
+    return Counter(index_tokens(content, tags, keywords, category, created_at_us, is_turn))
 
 
 # One poll per process and state of the store.

@@ -202,7 +202,7 @@ def _span(text: str, year: int, month: int = 0, day: int = 0) -> Iterator[Window
 # The dates that a text says, as words of its index entry: `@2024-05-12 @2024-05 @--05-12 @--05`. No
 # word of a text begins with the mark, so only a question that names a date asks for one.
 
-SAYS_WHEN = f"{DATE_MARK}when"  # of every text that says any date
+SAYS_WHEN = f"{DATE_MARK}when"  # of every turn that says any date
 
 _COUNTS = {**NUMBER_WORDS, "a": 1, "an": 1, "couple": 2, "few": 3}
 _DAY_WORDS = {
@@ -227,11 +227,6 @@ def date_words(iso: str) -> list[str]:
     """Return the words of a date and of its month; none of a year alone."""
     month = iso[:4] if iso.startswith("--") else iso[:7]
     return [f"{DATE_MARK}{each}" for each in dict.fromkeys((iso, month)) if "-" in each]
-
-
-def asked_words(question: str) -> list[str]:
-    """Return the words of the dates that a question names, ascending."""
-    return sorted({word for _, _, iso in find_asked(question) for word in date_words(iso)})
 
 
 def wanted_words(question: str) -> tuple[list[str], list[str]]:
@@ -261,10 +256,11 @@ def date_factor(written: Any, said: Any, says_when: Any, boost: float) -> Any:
     return (1.0 + boost) ** (written + said) * (1.0 + WHEN_SHARE * boost) ** says_when
 
 
-def said_words(content: str, written: date | None) -> list[str]:
+def said_words(content: str, written: date | None, *, is_turn: bool) -> list[str]:
     """Return the words of the dates that a text says; relative ones count from its own date.
 
-    Of a week its months are said, of a year and of "a few days ago" SAYS_WHEN alone.
+    Of a week its months are said, of a year and of "a few days ago" SAYS_WHEN alone. Only turns
+    have that: what was distilled from them is as good an answer to "when" without a date in it.
     """
     said = [_nearest(found.iso, written) for found in find_asked(content)]
     is_dated = bool(said)
@@ -275,7 +271,7 @@ def said_words(content: str, written: date | None) -> list[str]:
                 said += _resolve(match, written)
     spoken = [f"--{iso[5:]}" for iso in said if iso[4:5] == "-" != iso[0]]
     words = {word for iso in (*said, *spoken) for word in date_words(iso)}
-    return sorted({*words, SAYS_WHEN}) if is_dated else []
+    return sorted(words.union([SAYS_WHEN] if is_dated and is_turn else []))
 
 
 def _nearest(iso: str, written: date | None) -> str:

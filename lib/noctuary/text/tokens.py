@@ -378,12 +378,17 @@ def document_tokens(content: str, tags: str, expanded_keywords: str, category: s
 
 
 def index_tokens(
-    content: str, tags: str, expanded_keywords: str, category: str, created_at_us: int
+    content: str,
+    tags: str,
+    expanded_keywords: str,
+    category: str,
+    created_at_us: int,
+    is_turn: bool,
 ) -> list[str]:
     """Return `document_tokens`, and behind them the words of the dates that the content says."""
     # A question is tokenized in every process, a memory in few.
     from noctuary.text.dates import said_words
 
     written = from_micros(created_at_us)
-    said = said_words(content, None if written is None else written.date())
+    said = said_words(content, None if written is None else written.date(), is_turn=is_turn)
     return document_tokens(content, tags, expanded_keywords, category) + said
