@@ -141,8 +141,8 @@ def test_a_date_never_lowers_and_the_same_boost_counts_for_each_way(
 ) -> None:
     factor = date_factor(written, said, when, boost)
     assert 1.0 <= factor <= (1 + boost) ** 2 * (1 + WHEN_SHARE * boost)
-    arrays = (np.array([flag]) for flag in (int(written), int(said), int(when)))
-    assert date_factor(*arrays, boost)[0] == pytest.approx(factor, rel=1e-12)
+    one, other, third = (np.array([int(flag)]) for flag in (written, said, when))
+    assert date_factor(one, other, third, boost)[0] == pytest.approx(factor, rel=1e-12)
 
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "ltp_multiplier.tsv"
