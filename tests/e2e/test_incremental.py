@@ -217,7 +217,10 @@ def test_the_content_store_holds_the_same_keys_as_those_of_a_full_rebuild(nights
     vectors = {k for kind, k in keys if kind.startswith("vector:")}
     assert wanted <= vectors
     assert {k for kind, k in keys if kind == TOKENS_KIND} == {
-        tokens_key(r.content, r.tags, r.expanded_keywords, r.category).hex() for r in records
+        tokens_key(
+            r.content, r.tags, r.expanded_keywords, r.category, r.created_at_us, r.is_turn
+        ).hex()
+        for r in records
     }
     assert {k for kind, k in keys if kind == EXTRACTION_KIND} == {
         extraction_key(r.content, r.tags, r.expanded_keywords, r.is_turn).hex() for r in records

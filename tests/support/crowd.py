@@ -29,5 +29,6 @@ def crowded() -> list[MemoryRecord]:
     for user, other in zip(USERS, (*USERS[1:], USERS[0]), strict=True):
         texts = [f"{user}: what about the Atlas {word} and the {word}?" for word in WORDS]
         texts[::3] = [f"{text} Let us ask {other}." for text in texts[::3]]
+        texts[1::3] = [f"{text} It was there yesterday." for text in texts[1::3]]
         rows += turns("shared-session", *texts, user=user)
     return renumber(rows)

@@ -24,7 +24,7 @@ from noctuary.snapshot.checks import DropReport, GateContext, judge_candidate
 from noctuary.snapshot.pack import PackInputs, Provenance, build_candidate
 from noctuary.snapshot.publish import publish_candidate, store_verdict
 from noctuary.sources.source import Share
-from noctuary.text.tokens import document_tokens, encode_tokens
+from noctuary.text.tokens import encode_tokens, index_tokens
 from tests.support.graphs import graph_tables
 from tests.support.turns import cluster_turns
 
@@ -145,7 +145,11 @@ def pack_inputs(
         records=records,
         vectors=vectors,
         postings=build_postings(
-            encode_tokens(document_tokens(r.content, r.tags, r.expanded_keywords, r.category))
+            encode_tokens(
+                index_tokens(
+                    r.content, r.tags, r.expanded_keywords, r.category, r.created_at_us, r.is_turn
+                )
+            )
             for r in records
         ),
         graph=graph,

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from noctuary.core.files import hash_text, read_array, write_array, write_text
 from noctuary.lexical.search import K1, B, idf, saturation
 from noctuary.sources.corpus import iter_batches
-from noctuary.text.tokens import TOKENIZER_VERSION, document_tokens, encode_tokens
+from noctuary.text.marks import DATE_MARK
+from noctuary.text.tokens import TOKENIZER_VERSION, encode_tokens, index_tokens
 from noctuary.work.content import KEY, KEY_BYTES, ContentStore
 from noctuary.work.shards import BatchFunction, RecordBatch
 
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 TOKENS_KIND = f"tokens:{TOKENIZER_VERSION}"  # another tokenizer's fragments are not found
 # The columns that tokens depend on, in the order of the key.
-_KEYED = ("content", "tags", "expanded_keywords", "category")
+_KEYED = ("content", "tags", "expanded_keywords", "category", "created_at_us", "is_turn")
+_DAY_US = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +45,23 @@ class TokenizeMemories:
 def _tokenize(batch: RecordBatch) -> RecordBatch:
     import pyarrow as pa
 
-    fields: list[list[str]] = [batch.column(name).to_pylist() for name in _KEYED]
-    values = [encode_tokens(document_tokens(*row)) for row in zip(*fields, strict=True)]
+    fields: list[list[Any]] = [batch.column(name).to_pylist() for name in _KEYED]
+    values = [encode_tokens(index_tokens(*row)) for row in zip(*fields, strict=True)]
     made: list[Any] = [batch.column("key"), pa.array(values, pa.binary())]
     return pa.RecordBatch.from_arrays(made, names=["key", "value"])
 
 
-def tokens_key(content: str, tags: str, expanded_keywords: str, category: str) -> bytes:
-    """Return the key of a memory's tokens: the SHA-256 of the fields that are indexed."""
-    return bytes.fromhex(hash_text(content, tags, expanded_keywords, category))
+def tokens_key(
+    content: str,
+    tags: str,
+    expanded_keywords: str,
+    category: str,
+    created_at_us: int,
+    is_turn: bool,
+) -> bytes:
+    """Return the key of a memory's tokens: the SHA-256 of what `index_tokens` reads of it."""
+    day = f"{created_at_us // _DAY_US} {int(is_turn)}"
+    return bytes.fromhex(hash_text(content, tags, expanded_keywords, category, day))
 
 
 def iter_keyed(memories: Path) -> Iterator[RecordBatch]:
@@ -157,7 +167,7 @@ def _build(documents: Iterable[bytes], corpus: Postings | None, k1: float, b: fl
         rarity = idf(np.array(held, dtype=np.int64), corpus.n_memories)
     positions, counts = pairs["position"].to_numpy(), pairs["tf"].to_numpy()
     rarities = np.repeat(rarity, frequencies)
-    mean = float(lengths.mean()) if len(lengths) else 0.0
+    mean = (float(lengths.mean()) if len(lengths) else 0.0) or 1.0  # 0 without a word but dates
     scores = np.empty(len(positions), dtype=np.float32)
     for start in range(0, len(positions), WEIGHED_AT_ONCE):
         some = slice(start, start + WEIGHED_AT_ONCE)
@@ -168,7 +178,7 @@ def _build(documents: Iterable[bytes], corpus: Postings | None, k1: float, b: fl
 
 
 def _count_terms(documents: Iterable[bytes]) -> tuple[pl.DataFrame, NDArray[np.int64]]:
-    """Return `position` and `tf` lists by `term`, both ascending, and the tokens of each text."""
+    """Return `position` and `tf` lists by `term`, both ascending, and the length of each text."""
     import polars as pl
 
     # Categories: a pair costs 12 bytes, whatever its term. A million memories have 20 million.
@@ -177,7 +187,10 @@ def _count_terms(documents: Iterable[bytes]) -> tuple[pl.DataFrame, NDArray[np.i
     while (texts := list(islice(waiting, TEXTS_AT_ONCE))) or not counted:
         joined = pl.Series("term", texts, pl.Binary).cast(pl.String)
         tokens = joined.replace("", None).str.split("\n").fill_null([])
-        lengths.append(tokens.list.len())
+        # Words of dates make no text longer.
+        marks = joined.str.count_matches(f"\n{DATE_MARK}", literal=True)
+        marks += joined.str.starts_with(DATE_MARK).cast(pl.UInt32)
+        lengths.append(tokens.list.len() - marks)
         counted.append(
             tokens.to_frame()
             .with_row_index("position", offset=position)

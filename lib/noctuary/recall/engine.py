@@ -55,6 +55,7 @@ from noctuary.recall.search import (
     Search,
     name_positions,
 )
+from noctuary.text.marks import may_concern_dates
 
 if TYPE_CHECKING:
     from noctuary.compact.archive import ArchiveReader
@@ -489,7 +490,7 @@ class Step(NamedTuple):
             return None if set(self.wanted).intersection(search.ledger.applied) else ""
         if not all(getattr(search.profile, flag) for flag in self.wanted):
             return ""
-        if self.name == "dates" and not any(char.isdigit() for char in search.query.text):
+        if self.name == "dates" and not may_concern_dates(search.query.text):
             return ""
         if self.reorders and search.query.sort_by != "relevance":
             return f"because the answer is ordered by {search.query.sort_by}"

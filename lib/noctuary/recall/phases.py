@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -72,25 +73,35 @@ def rerank(candidates: Candidates, search: Search) -> PhaseOutcome:
 
 
 def dates(candidates: Candidates, search: Search) -> PhaseOutcome:
-    """Multiply by 1 + boost inside the windows of `noctuary.text.dates.find_windows`.
+    """Multiply by `noctuary.text.dates.date_factor`; it is never a filter.
 
-    Memories written at a date in the query, or soon after, rank higher; it is never a filter.
+    Memories written at a date in the query, or soon after, rank higher, and so do those whose text
+    says it; where the query asks "when", those that say any date.
     """
-    from noctuary.text.dates import find_windows
+    from noctuary.text.dates import date_factor, find_windows, spoken_date, wanted_words
 
     created_us = search.reader.created_at(candidates.positions)
     days = (created_us // (US_PER_SECOND * 86_400)).astype("datetime64[D]")
     dated = is_dated(created_us)
     years = np.unique(days[dated].astype("datetime64[Y]").astype(np.int64) + 1970)
     windows = find_windows(search.query.text, years.tolist())
-    said = np.full(candidates.size, -1)
+    fitting = np.full(candidates.size, -1)
     for number, window in enumerate(windows):
         first, last = np.datetime64(window.first), np.datetime64(window.last)
-        said[dated & (first <= days) & (days <= last)] = number
-    factors = np.where(said >= 0, 1.0 + search.profile.date_boost, 1.0)
-    return _multiplied(
-        candidates, factors, lambda row: f"{days[row]} fits {windows[said[row]].text!r}"
-    )
+        fitting[dated & (first <= days) & (days <= last)] = number
+    named, when = wanted_words(search.query.text)
+    words = [*named, *when]
+    held = search.reader.holding(words, candidates.positions)
+    said = held[: len(named)].any(axis=0).astype(np.int64)
+    says_when = held[len(named) :].any(axis=0).astype(np.int64)
+    factors = date_factor(fitting >= 0, said, says_when, search.profile.date_boost)
+
+    def reason_at(row: int) -> str:
+        fits = [f"{days[row]} fits {windows[fitting[row]].text!r}"] if fitting[row] >= 0 else []
+        said = [f"its text says {spoken_date(word)}" for word in compress(words, held[:, row])]
+        return "; ".join(fits + said)
+
+    return _multiplied(candidates, factors, reason_at)
 
 
 # Phase 1: memories that were recalled often lately rank higher, old ones lower, those filed in the

@@ -139,7 +139,7 @@ class RetrievalProfile:
     )
 
     date_boost: float = _flag(
-        0.5, "Lifts memories from the query's dates by this share. 0: off.", SHARE
+        0.5, "Lifts memories of the query's dates, or that say them, by this share. 0: off.", SHARE
     )
 
     ltp_enabled: bool = _flag(False, "Lift memories recalled often lately; needs the access log.")

@@ -38,7 +38,7 @@ from noctuary.recall.support import (
     script_of_prompt,
     word_support,
 )
-from noctuary.text.marks import ROLES
+from noctuary.text.marks import ROLES, may_concern_dates
 from noctuary.text.tokens import tokenize
 
 if TYPE_CHECKING:
@@ -311,18 +311,30 @@ def _lift_dates(
     snapshot: _Snapshot, query: str, hits: Sequence[_Hit], boost: float
 ) -> Sequence[_Hit]:
     """Lift memories of the dates that a prompt names: phases `dates` and `scale`."""
-    if boost <= 0 or not any(map(str.isdigit, query)):
+    if boost <= 0 or not may_concern_dates(query):
         return hits
-    from noctuary.text.dates import find_windows
+    from noctuary.text.dates import date_factor, find_windows, wanted_words
 
     moments = ((hit.position, from_micros(snapshot.created_at_us[hit.position])) for hit in hits)
     days = {position: moment.date() for position, moment in moments if moment is not None}
     windows = find_windows(query, sorted({day.year for day in days.values()}))
-    lifted = {p for p, day in days.items() if any(w.first <= day <= w.last for w in windows)}
-    finals = [hit.final * (1.0 + boost if hit.position in lifted else 1.0) for hit in hits]
+    written = {p for p, day in days.items() if any(w.first <= day <= w.last for w in windows)}
+    named, when = map(snapshot.look_up_terms, wanted_words(query))
+
+    def factor_of(position: int) -> float:
+        said, dated = _holds(snapshot, named, position), _holds(snapshot, when, position)
+        return date_factor(position in written, said, dated, boost)
+
+    finals = [hit.final * factor_of(hit.position) for hit in hits]
     divisor = max(1.0, *finals) if finals else 1.0
     moved = [hit._replace(final=f / divisor) for hit, f in zip(hits, finals, strict=True)]
     return sorted(moved, key=lambda hit: -hit.final)
+
+
+def _holds(snapshot: _Snapshot, slices: Sequence[tuple[int, int]], position: int) -> bool:
+    """Say whether a memory is in any of the slices of postings."""
+    places = ((bisect_left(snapshot.positions, position, *pair), pair[1]) for pair in slices)
+    return any(place < stop and snapshot.positions[place] == position for place, stop in places)
 
 
 def _describe(

@@ -25,6 +25,7 @@ from noctuary.core.store import DatabaseName, StorePaths, name_source, names_pos
 from noctuary.core.tombstones import FileStamp, Tombstones
 from noctuary.core.types import HELD_KINDS, LIVE_KINDS, MemoryRecord
 from noctuary.text.flags import MARKS, find_mark, mark_sql
+from noctuary.text.marks import DATE_MARK
 
 if TYPE_CHECKING:
     from noctuary.sources.echo import KnownInjections
@@ -262,8 +263,8 @@ class LiveRow(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Return the number of tokens, repeats included."""
-        return sum(self.counts.values())
+        """Return the number of tokens, repeats included, without the words of dates."""
+        return sum(n for token, n in self.counts.items() if not token.startswith(DATE_MARK))
 
 
 class LiveState(NamedTuple):
@@ -276,8 +277,9 @@ class LiveState(NamedTuple):
 
 
 def token_digest(token: str) -> str:
-    """Return the placeholder recorded for a token."""
-    return hash_text(token)[:16]
+    """Return the placeholder recorded for a token; a word of a date still shows that it is one."""
+    mark = DATE_MARK if token.startswith(DATE_MARK) else ""
+    return f"{mark}{hash_text(token)[:16]}"
 
 
 def record_state(state: LiveState) -> dict[str, Any]:
@@ -347,7 +349,7 @@ def judge(
             late = _LATE
             break
         texts = (memory.content, memory.tags, memory.expanded_keywords, memory.category)
-        rows.append(LiveRow(memory, _count_tokens(*texts)))
+        rows.append(LiveRow(memory, _count_tokens(*texts, memory.created_at_us, memory.is_turn)))
     missed = "; ".join(filter(None, (found.missed, late)))
     faults = ((PARTIAL, missed),) if missed else ()
     return LiveState(tuple(reversed(rows)), tuple(sorted(hidden)), faults)
@@ -414,10 +416,12 @@ def _known_injections(path: Path, _identity: FileIdentity | None) -> KnownInject
 
 
 @lru_cache(maxsize=4_096)  # rows, some kilobytes each
-def _count_tokens(content: str, tags: str, keywords: str, category: str) -> Mapping[str, int]:
-    from noctuary.text.tokens import document_tokens
+def _count_tokens(
+    content: str, tags: str, keywords: str, category: str, created_at_us: int, is_turn: bool
+) -> Mapping[str, int]:
+    from noctuary.text.tokens import index_tokens
 
-    return Counter(document_tokens(content, tags, keywords, category))
+    return Counter(index_tokens(content, tags, keywords, category, created_at_us, is_turn))
 
 
 # One poll per process and state of the store.

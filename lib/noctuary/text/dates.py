@@ -1,11 +1,14 @@
-"""Dates with a year, spelled numbers, and things with a written form of their own in a text."""
+"""Dates, spelled numbers, and things with a written form of their own in a text."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import date, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from noctuary.text.marks import DATE_MARK
 
 _CARDINALS = "zero one two three four five six seven eight nine ten eleven twelve"
 _ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth"
@@ -90,13 +93,13 @@ def _iso(year: str, number: str, day: str | None) -> str | None:
     return f"{int(year):04}-{int(number):02}-{int(day):02}"
 
 
-# The windows of a question's dates. People mention a day for about two weeks after it, so a window
+# The dates that a question names. People mention a day for about two weeks after it, so a window
 # begins early and ends late.
 
 
 _DAY_SPAN = (timedelta(days=-1), timedelta(days=14))
 _MONTH_TAIL = timedelta(days=7)
-_MOST_DATES = 8  # dates of one question that are read: a pasted log names hundreds
+_MOST_DATES = 8  # dates of one text that are read: a pasted log names hundreds
 
 _NO_YEAR = re.compile(
     rf"(?<![\w.])(?:(?P<day>\d{{1,2}}){_ORDINAL}\s(?:of\s)?{_MONTH}(?!\w)"
@@ -105,7 +108,18 @@ _NO_YEAR = re.compile(
     re.IGNORECASE,
 )
 _LOWER_CASE_WORDS = frozenset({"mar", "march", "may"})
+# "May" and "March" are words too: only one before them says that they are months.
+_MONTH_ALONE = re.compile(
+    r"\b(?i:in|of|during|since|until|by|early|mid|late|last|this|next)[\s-]"
+    rf"(?P<month>{'|'.join(name.title() for name in MONTH_NAMES)})(?![\w'’-]|\s\d)"
+)
 _YEAR_ALONE = re.compile(r"(?<![\w.,:$€£#/+-])20\d\d(?![\w%/]|[-.,:]\d)")
+_ASKS_WHEN = re.compile(
+    r"\b(?:when(?:\sexactly)?\s(?:did|do|does|was|were|is|are|will|has|have|had)"
+    r"|(?:what|which)\s(?:date|day|month|year)|how\slong\sago)\b"
+    r"|什么时候|啥时候|何时|哪一?天|哪一?年|几[月号]",
+    re.IGNORECASE,
+)
 
 
 class Window(NamedTuple):
@@ -116,38 +130,57 @@ class Window(NamedTuple):
     last: date
 
 
-def find_windows(question: str, years: Iterable[int]) -> list[Window]:
-    """Return the windows of a question's dates: from `find_dates`, else days of `years`.
+def find_asked(question: str) -> list[Date]:
+    """Return the dates that a question names, those with a year first.
 
-    A day spans from the day before to 14 days after, a month to 7 days after. A day without a year
-    ("5 July") spans one window in each of `years`. A year alone counts if nothing else is found.
+    Those without one are `--05-12` or `--05`. A year alone (`2024`) counts if nothing else is
+    found.
     """
-    rest, found = question, list[Window]()
-    for stated in find_dates(question)[:_MOST_DATES]:
-        text = question[stated.start : stated.end]
-        rest = rest[: stated.start] + " " * len(text) + rest[stated.end :]
-        found += _span(text, *map(int, stated.iso.split("-")))
+    rest, found = question, find_dates(question)[:_MOST_DATES]
+    for stated in found:
+        rest = _without(rest, stated)
+    for stated in _without_year(rest):
+        found.append(stated)
+        rest = _without(rest, stated)
+    years = () if found else list(_YEAR_ALONE.finditer(rest))[:_MOST_DATES]
+    return found or [Date(*match.span(), match.group()) for match in years]
+
+
+def find_windows(question: str, years: Iterable[int]) -> list[Window]:
+    """Return the windows of the dates of `find_asked`; one without a year has one in each year.
+
+    A day spans from the day before to 14 days after, a month to 7 days after.
+    """
     known = list(years)
-    for text, month, day in _days_without_year(rest):
-        found += (window for year in known for window in _span(text, year, month, day))
-    return found or [
+    return [
         window
-        for match in list(_YEAR_ALONE.finditer(rest))[:_MOST_DATES]
-        for window in _span(match.group(), int(match.group()))
+        for start, end, iso in find_asked(question)
+        for year in (known if iso.startswith("--") else [int(iso[:4])])
+        for window in _span(question[start:end], year, *map(int, _after_year(iso)))
     ]
 
 
-def _days_without_year(text: str) -> Iterator[tuple[str, int, int]]:
-    for match in list(_NO_YEAR.finditer(text))[:_MOST_DATES]:
+def _without(text: str, stated: Date) -> str:
+    return text[: stated.start] + " " * (stated.end - stated.start) + text[stated.end :]
+
+
+def _without_year(text: str) -> Iterator[Date]:
+    has_digit = any(map(str.isdigit, text))  # the longer search is for few texts
+    for match in list(_NO_YEAR.finditer(text))[:_MOST_DATES] if has_digit else ():
         name = match["month"] or match["month_first"]
         if name in _LOWER_CASE_WORDS:
             continue
         number = match["cjk_number"] or _MONTH_OF[name[:3].lower()]
-        yield (
-            match.group(),
-            int(number),
-            int(match["cjk_day"] or match["day"] or match["day_after"]),
-        )
+        day = match["cjk_day"] or match["day"] or match["day_after"]
+        text = _without(text, found := Date(*match.span(), f"--{int(number):02}-{int(day):02}"))
+        yield found
+    for match in list(_MONTH_ALONE.finditer(text))[:_MOST_DATES]:
+        yield Date(*match.span("month"), f"--{_MONTH_OF[match['month'][:3].lower()]:02}")
+
+
+def _after_year(iso: str) -> list[str]:
+    """Return month and day, as far as there are any."""
+    return iso[2:].split("-") if iso.startswith("--") else iso.split("-")[1:]
 
 
 def _span(text: str, year: int, month: int = 0, day: int = 0) -> Iterator[Window]:
@@ -164,6 +197,117 @@ def _span(text: str, year: int, month: int = 0, day: int = 0) -> Iterator[Window
             yield Window(text, at + before, at + behind)
     except (ValueError, OverflowError):
         return
+
+
+# The dates that a text says, as words of its index entry: `@2024-05-12 @2024-05 @--05-12 @--05`. No
+# word of a text begins with the mark, so only a question that names a date asks for one.
+
+SAYS_WHEN = f"{DATE_MARK}when"  # of every turn that says any date
+
+_COUNTS = {**NUMBER_WORDS, "a": 1, "an": 1, "couple": 2, "few": 3}
+_DAY_WORDS = {
+    "yesterday": -1, "last night": -1, "today": 0, "tonight": 0, "this morning": 0,
+    "this afternoon": 0, "this evening": 0, "tomorrow": 1,
+    "前天": -2, "昨天": -1, "昨晚": -1, "今天": 0, "今晚": 0, "明天": 1, "后天": 2,
+}  # fmt: skip
+_TURNS = {"last": -1, "past": -1, "this": 0, "next": 1}
+_WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_WEEKDAY = r"(?:mon|tue(?:s)?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?"
+# Of a text in lower case.
+_RELATIVE = rf"""
+    (?P<word>{"|".join(_DAY_WORDS).replace(" ", "[ ]")})
+    | \b(?P<count>\d{{1,2}}|{"|".join(_COUNTS)})\s(?:of\s)?
+      (?P<counted>day|week|weekend|month|year)s?\s(?:ago|back)\b
+    | \b(?P<turn>{"|".join(_TURNS)})\s(?P<unit>weekend|week|month|year|{_WEEKDAY})\b
+    """
+_RELATIVE_HINT = re.compile(r"day|ago|last|past|this|next|back|night|morrow|[天晚]")
+
+
+def date_words(iso: str) -> list[str]:
+    """Return the words of a date and of its month; none of a year alone."""
+    month = iso[:4] if iso.startswith("--") else iso[:7]
+    return [f"{DATE_MARK}{each}" for each in dict.fromkeys((iso, month)) if "-" in each]
+
+
+def wanted_words(question: str) -> tuple[list[str], list[str]]:
+    """Return the words of the dates that a question names, and SAYS_WHEN if it asks for one."""
+    named = (f"{DATE_MARK}{iso}" for _, _, iso in find_asked(question) if "-" in iso)
+    return sorted(set(named)), [SAYS_WHEN] if _ASKS_WHEN.search(question) else []
+
+
+def spoken_date(word: str) -> str:
+    """Return a word of a date as people read it."""
+    if word == SAYS_WHEN:
+        return "a date"
+    iso = word.removeprefix(DATE_MARK)
+    month, *day = _after_year(iso)
+    return " ".join([MONTH_NAMES[int(month) - 1].title(), *day]) if iso.startswith("--") else iso
+
+
+WHEN_SHARE = 0.6  # of the boost: that a text says some date is a weaker sign than the date itself
+
+
+def date_factor(written: Any, said: Any, says_when: Any, boost: float) -> Any:
+    """Return (1 + b)^(written + said) * (1 + 0.6 b)^says_when, of 0 or 1 each, or of arrays.
+
+    `written`: at the date that a question names, or soon after. `said`: the text says that date.
+    `says_when`: the text says some date, and the question asks for one.
+    """
+    return (1.0 + boost) ** (written + said) * (1.0 + WHEN_SHARE * boost) ** says_when
+
+
+def said_words(content: str, written: date | None, *, is_turn: bool) -> list[str]:
+    """Return the words of the dates that a text says; relative ones count from its own date.
+
+    Of a week its months are said, of a year and of "a few days ago" SAYS_WHEN alone. Only turns
+    have that: what was distilled from them is as good an answer to "when" without a date in it.
+    """
+    said = [_nearest(found.iso, written) for found in find_asked(content)]
+    is_dated = bool(said)
+    if written is not None and _RELATIVE_HINT.search(lower := content.lower()):
+        for match in re.finditer(_RELATIVE, lower, re.VERBOSE):
+            is_dated = True
+            with suppress(ValueError, OverflowError):  # beyond the calendar
+                said += _resolve(match, written)
+    spoken = [f"--{iso[5:]}" for iso in said if iso[4:5] == "-" != iso[0]]
+    words = {word for iso in (*said, *spoken) for word in date_words(iso)}
+    return sorted(words.union([SAYS_WHEN] if is_dated and is_turn else []))
+
+
+def _nearest(iso: str, written: date | None) -> str:
+    """Return a date without a year with the one that brings it nearest, where that is known."""
+    if written is None or not iso.startswith("--"):
+        return iso
+    days: list[date] = []
+    for year in (written.year - 1, written.year, written.year + 1):
+        with suppress(ValueError):  # 29 February, 30 February
+            days.append(date.fromisoformat(f"{year:04}{iso[1:]}" + "-15" * (len(iso) == 4)))
+    if not days:
+        return iso
+    return f"{min(days, key=lambda day: abs(day - written)).year:04}{iso[1:]}"
+
+
+def _resolve(match: re.Match[str], written: date) -> list[str]:
+    """Return the days or months that a relative expression means."""
+    unit, count, turn = match["unit"] or match["counted"] or "day", match["count"], match["turn"]
+    if count == "few" or unit == "year":
+        return []
+    steps = -int(_COUNTS.get(count, count)) if count else _TURNS.get(turn, 0)
+    if unit == "month":
+        months = written.year * 12 + written.month - 1 + steps
+        return [f"{months // 12:04}-{months % 12 + 1:02}"]
+    monday = written - timedelta(days=written.weekday() - 7 * steps)
+    if unit == "week":
+        return sorted({f"{monday:%Y-%m}", f"{monday + timedelta(days=6):%Y-%m}"})
+    if unit == "weekend":
+        return [str(monday + timedelta(days=days)) for days in (5, 6)]
+    if unit == "day":
+        return [str(written + timedelta(days=_DAY_WORDS.get(match["word"], steps)))]
+    ahead = _WEEKDAYS.index(unit[:3]) - written.weekday()
+    # "Last" and "next" are the nearest ones before and after the day itself.
+    if steps:
+        ahead = steps * ((steps * ahead - 1) % 7 + 1)
+    return [str(written + timedelta(days=ahead))]
 
 
 # Every repeat that could restart at each word is bounded: reading stays linear in the text.

@@ -36,6 +36,19 @@ def split_speaker(content: str) -> tuple[str | None, str]:
     return name, content[match.end() :]
 
 
+DATE_MARK = "@"
+"""Begins the index's words of dates (`noctuary.text.dates`); the tokenizer makes none like it."""
+_MAY_CONCERN_DATES = (
+    r"\d|(?i:when|how long|\b(?:date|day|month|year)\b)|时候|何时|哪|几"
+    r"|(?:Jan|Febr)uary|March|April|May|June|July|August|(?:Septem|Octo|Novem|Decem)ber"
+)
+
+
+def may_concern_dates(question: str) -> bool:
+    """Say whether a question may name a date or ask for one; others need not load the parser."""
+    return re.search(_MAY_CONCERN_DATES, question) is not None
+
+
 SENTENCE_END = r"(?<=[.!?…])\s+|(?<=[。！？])\s*|\n+"
 """Separates two sentences; an abbreviation's full stop matches as well."""
 

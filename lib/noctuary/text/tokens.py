@@ -15,6 +15,7 @@ from pathlib import Path
 from threading import local
 from types import ModuleType
 
+from noctuary.core.types import from_micros
 from noctuary.text.marks import PLAIN_SIGNS, content_tags
 
 # Which script a character belongs to. The ranges name letters only; punctuation of a script is
@@ -246,7 +247,7 @@ def _package() -> str:
 # parts, however it was spelled ("billing-api", "billing_api", "billingApi" share "billingapi").
 # Stop words go, stems stay. A text of nothing but stop words keeps them.
 
-TOKENIZER_VERSION = "2"  # changes with any text's tokens; memos and snapshots carry it
+TOKENIZER_VERSION = "3"  # changes with any text's tokens; memos and snapshots carry it
 MAX_TOKEN_CHARS = 128  # longer words (base64) are cut: equal blobs still match
 NGRAM_CHARS = 2
 """Length of the n-grams of unspaced scripts. Two is a typical Chinese word: three lost 1.5 points
@@ -369,8 +370,25 @@ def _folded(word: str) -> str:
 
 # Whoever changes the choice raises TOKENIZER_VERSION too: token memos carry no other version.
 def document_tokens(content: str, tags: str, expanded_keywords: str, category: str) -> list[str]:
-    """Return the tokens that one memory is indexed under: content, keywords, content tags."""
+    """Return the words that one memory is indexed under: content, keywords, content tags."""
     # All fields weigh the same: BM25 saturates what a keyword repeats. The category is left out:
     # recall filters by it, and on the development sets indexing it moved no figure.
     del category
     return tokenize("\n".join((content, expanded_keywords, *content_tags(tags))))
+
+
+def index_tokens(
+    content: str,
+    tags: str,
+    expanded_keywords: str,
+    category: str,
+    created_at_us: int,
+    is_turn: bool,
+) -> list[str]:
+    """Return `document_tokens`, and behind them the words of the dates that the content says."""
+    # A question is tokenized in every process, a memory in few.
+    from noctuary.text.dates import said_words
+
+    written = from_micros(created_at_us)
+    said = said_words(content, None if written is None else written.date(), is_turn=is_turn)
+    return document_tokens(content, tags, expanded_keywords, category) + said

@@ -23,7 +23,7 @@ from noctuary.lexical.build import (
 )
 from noctuary.lexical.search import K1, B, idf, saturation
 from noctuary.sources.corpus import MEMORIES_FILE, open_table
-from noctuary.text.tokens import document_tokens, encode_tokens
+from noctuary.text.tokens import encode_tokens, index_tokens
 
 DOCUMENTS = [b"cat\ndog\ncat", b"dog", b"", b"bird\ndog"]
 MEAN_TOKENS = 6 / 4
@@ -35,7 +35,7 @@ def bm25(tf: int, df: int, length: int) -> float:
 
 
 # Code points that sort differently as UTF-16, and a token that is a prefix of another.
-TOKENS = ["a", "ab", "b", "é", "😀", "￿", "zz"]
+TOKENS = ["a", "ab", "b", "é", "😀", "￿", "zz", "@when", "@--05"]
 
 
 def naive_postings(documents: Sequence[Sequence[str]], k1: float, b: float) -> Postings:
@@ -43,10 +43,12 @@ def naive_postings(documents: Sequence[Sequence[str]], k1: float, b: float) -> P
     counts = [Counter(document) for document in documents]
     terms = sorted({token for document in documents for token in document})
     held = {t: [p for p, count in enumerate(counts) if t in count] for t in terms}
-    mean = float(np.mean([len(document) for document in documents])) if documents else 0.0
+    # Words of dates count, and make no text longer.
+    lengths = [sum(not token.startswith("@") for token in d) for d in documents]
+    mean = (float(np.mean(lengths)) if documents else 0.0) or 1.0
     scores = [
         (
-            saturation(np.array([counts[p][t]]), np.array([len(documents[p])]), mean, k1, b)
+            saturation(np.array([counts[p][t]]), np.array([lengths[p]]), mean, k1, b)
             * idf(np.array([len(held[t])]), len(documents))
         )[0]
         for t in terms
@@ -104,7 +106,9 @@ ROWS = [
     ("the of and", "", "", "facts"),
     ("", "", "", ""),
     ("東京タワー", "", "tower", "notes"),
+    ("I left yesterday", "", "", "facts"),
 ]
+NOON_US = 1_683_547_200_000_000  # 8 May 2023
 
 
 @pytest.fixture
@@ -112,8 +116,8 @@ def memories(tmp_path: Path) -> Path:
     path = tmp_path / MEMORIES_FILE
     with open_table(path, MEMORIES_FILE) as add:
         for n, (content, tags, keywords, category) in enumerate(ROWS):
-            row = (n, str(n), content, category, tags, keywords, 0.5, 0, 0)
-            add((*row, None, None, None, None, False, "h"))
+            row = (n, str(n), content, category, tags, keywords, 0.5, NOON_US, NOON_US)
+            add((*row, None, None, None, None, True, "h"))
     return path
 
 
@@ -122,15 +126,29 @@ def test_every_memory_gets_its_key_and_its_tokens(memories: Path) -> None:
     found = TokenizeMemories().open(1)(batch)
     assert found.schema.names == ["key", "value"]
     assert found.column("key").type == pa.binary(32)
-    assert found.column("key").to_pylist() == [tokens_key(*row) for row in ROWS]
+    assert found.column("key").to_pylist() == [tokens_key(*row, NOON_US, True) for row in ROWS]
     values = [value.decode().split() for value in found.column("value").to_pylist()]
-    assert values == [document_tokens(content, tags, k, c) for content, tags, k, c in ROWS]
+    assert values == [index_tokens(*row, NOON_US, True) for row in ROWS]
+    assert values[4] == [
+        "left",
+        "yesterday",
+        "@--05",
+        "@--05-07",
+        "@2023-05",
+        "@2023-05-07",
+        "@when",
+    ]
     assert values[0]
     assert not values[2]
 
 
 def test_every_field_tells_keys_apart() -> None:
     one = ("content", "tags", "keywords", "category")
-    changed = [[*one[:n], "x", *one[n + 1 :]] for n in range(4)]
-    assert len({tokens_key(*fields) for fields in (list(one), *changed)}) == 5
-    assert tokens_key("ab", "", "", "") != tokens_key("a", "b", "", "")
+    changed = [(*one[:n], "x", *one[n + 1 :]) for n in range(4)]
+    keys = {tokens_key(a, b, c, d, 0, False) for a, b, c, d in map(tuple, (one, *changed))}
+    assert len(keys) == 5
+    assert tokens_key("ab", "", "", "", 0, False) != tokens_key("a", "b", "", "", 0, False)
+    # Relative dates count from the day; the time of day moves none.
+    noon = tokens_key(*one, NOON_US, False)
+    assert noon == tokens_key(*one, NOON_US + 1, False)
+    assert noon not in {tokens_key(*one, NOON_US, True), tokens_key(*one, 0, False)}

@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
 from noctuary import expand, recall
 from noctuary.cli.main import main
@@ -42,6 +44,7 @@ from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import RecallResult
 from noctuary.recall.search import Candidates, PastQuery, PhaseOutcome, Search
+from noctuary.text.dates import WHEN_SHARE, date_factor
 from noctuary.usage.reader import ltp_multiplier
 from tests.support.damage import sign
 from tests.support.lookups import (
@@ -100,6 +103,46 @@ def test_without_a_date_that_something_fits_nothing_is_lifted(asked: Store) -> N
     query = "pump repaired on 3 March 2031"
     ours = [(m.id, m.final_score) for m in answer(asked, query).memories]
     assert ours == [(m.id, m.final_score) for m in answer(asked, query, date_boost=0.0).memories]
+
+
+SAID = {
+    "it was painted last Sunday.": (
+        "on 4 January 2026", "2026-01-08 fits '4 January 2026'; its text says 2026-01-04",
+    ),
+    "it was painted last month.": ("in December", "its text says December"),
+    "we paint it on 2026-03-05.": ("on 5 March", "its text says March 05"),
+    "Ann: it was painted last year.": ("when did", "its text says a date"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", SAID)
+def test_a_turn_that_says_the_date_in_question_rises(empty_store: Store, text: str) -> None:
+    asked, said = SAID[text]
+    others = [f"note {n}: it was painted green once." for n in range(4)]
+    rows = turns("s", *others, text)
+    empty_store.publish(renumber([row._replace(created_at_us=day_us(8)) for row in rows]))
+    best = answer(empty_store, f"{asked} they paint it").memories[0]
+    assert best.content == text
+    found = [e["reason"] for e in best.score_events or () if e["phase"] == "dates"]
+    assert [reason.rpartition(" (factor")[0] for reason in found] == [said]
+
+
+def test_a_distilled_memory_needs_no_date_to_say_when(empty_store: Store) -> None:
+    facts = [memory("They painted it last year."), memory("They painted it green.")]
+    empty_store.publish(renumber(facts))
+    asked = answer(empty_store, "when did they paint it")
+    assert "dates" in asked.pipeline["phases_applied"]
+    assert not [e for m in asked.memories for e in m.score_events or () if e["phase"] == "dates"]
+
+
+@given(st.booleans(), st.booleans(), st.booleans(), st.floats(0, 1))
+def test_a_date_never_lowers_and_the_same_boost_counts_for_each_way(
+    written: bool, said: bool, when: bool, boost: float
+) -> None:
+    factor = date_factor(written, said, when, boost)
+    assert 1.0 <= factor <= (1 + boost) ** 2 * (1 + WHEN_SHARE * boost)
+    one, other, third = (np.array([int(flag)]) for flag in (written, said, when))
+    assert date_factor(one, other, third, boost)[0] == pytest.approx(factor, rel=1e-12)
 
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "ltp_multiplier.tsv"

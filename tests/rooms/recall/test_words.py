@@ -30,6 +30,7 @@ from tests.support.live import Cache
 from tests.support.store import Store, new_store
 
 SAID = ("nobody said this", "!", "it’s", "on 3 January 2026", "in 2026-01", "ticket 4711")
+DATED = ("when did", "which day", "in January", "on 31 December 2025")
 BY_WORDS = {"dense_weight": 0.0, "graph_weight": 0.0}
 ASKED_OF = ("101", "117", "133")
 """Memories of others that ana is given a share of; the second is forgotten."""
@@ -82,7 +83,7 @@ def alike(found: Any, told: Any) -> bool:
 
 
 @given(
-    query=st.lists(st.sampled_from((*WORDS, *USERS, *SAID)), max_size=5),
+    query=st.lists(st.sampled_from((*WORDS, *USERS, *SAID, *DATED)), max_size=5),
     user=st.sampled_from([None, *USERS, "stranger"]),
     wing=st.sampled_from([None, *WINGS, "elsewhere"]),
     profile=st.sampled_from(

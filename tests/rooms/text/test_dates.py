@@ -1,8 +1,21 @@
 from __future__ import annotations
 
-import pytest
+from datetime import date, timedelta
 
-from noctuary.text.dates import find_dates, find_identifiers, find_windows
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from noctuary.text.dates import (
+    SAYS_WHEN,
+    find_dates,
+    find_identifiers,
+    find_windows,
+    said_words,
+    wanted_words,
+)
+from noctuary.text.marks import may_concern_dates
+from noctuary.text.tokens import tokenize
 
 
 @pytest.mark.parametrize(
@@ -64,6 +77,8 @@ def test_dates_stand_in_order() -> None:
         ("in February 2024", ["2024-02-01..2024-03-07"]),
         ("in December, 2023", ["2023-12-01..2024-01-07"]),
         ("In 2023, who left?", ["2023-01-01..2023-12-31"]),
+        ("camping in July?", ["2022-07-01..2022-08-07", "2023-07-01..2023-08-07"]),
+        ("the first week of May", ["2022-05-01..2022-06-07", "2023-05-01..2023-06-07"]),
         ("In 2023, on 5 July 2023", ["2023-07-04..2023-07-19"]),
         ("2 May and 9 May, 2023", [
             "2023-05-08..2023-05-23", "2022-05-01..2022-05-16", "2023-05-01..2023-05-16",
@@ -79,7 +94,8 @@ def test_a_question_spans_its_dates(question: str, windows: list[str]) -> None:
     "question",
     [
         "Who is on call?", "you may 5 times", "$2023", "2023.1", "port 2023/tcp", "v2023",
-        "30 February", "at 20:23", "2023-24", "PR-2023",
+        "30 February", "at 20:23", "in May's car", "ask May", "in march", "in May-field",
+        "2023-24", "PR-2023",
     ],
 )  # fmt: skip
 def test_a_question_without_a_date_spans_nothing(question: str) -> None:
@@ -91,6 +107,84 @@ def test_a_pasted_log_has_few_windows_and_no_year_beyond_the_calendar() -> None:
     assert len(find_windows(log, [2023])) == 8
     assert find_windows("5 July", [0, 10_000]) == []
     assert find_windows("31 December 9999", []) == []
+
+
+WEDNESDAY = date(2023, 5, 10)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Yesterday we went.", ["2023-05-09"]),
+        ("see you tomorrow", ["2023-05-11"]),
+        ("last night", ["2023-05-09"]),
+        ("last Friday", ["2023-05-05"]),
+        ("last Wed", ["2023-05-03"]),
+        ("next Wednesday", ["2023-05-17"]),
+        ("this monday", ["2023-05-08"]),
+        ("last weekend", ["2023-05-06", "2023-05-07"]),
+        ("3 days ago", ["2023-05-07"]),
+        ("a couple of days back", ["2023-05-08"]),
+        ("two weeks ago", ["2023-04"]),
+        ("last month", ["2023-04"]),
+        ("six months ago", ["2022-11"]),
+        ("on 12 December", ["2022-12-12"]),
+        ("7月5日", ["2023-07-05"]),
+        ("in January", ["2023-01"]),
+        ("on 2021-03-04", ["2021-03-04"]),
+        ("昨天去了", ["2023-05-09"]),
+        ("a few days ago", []),
+        ("last year", []),
+        ("in 2019", []),
+    ],
+)
+def test_a_turn_says_days_from_its_own_date_on(text: str, said: list[str]) -> None:
+    found = said_words(text, WEDNESDAY, is_turn=True)
+    assert SAYS_WHEN in found
+    assert [w[1:] for w in found if w[1].isdigit() and not is_month_of(w, said)] == said
+    assert said_words(text, WEDNESDAY, is_turn=False) == [w for w in found if w != SAYS_WHEN]
+
+
+def is_month_of(word: str, said: list[str]) -> bool:
+    return any(day.startswith(word[1:]) and day != word[1:] for day in said)
+
+
+@pytest.mark.parametrize(
+    "text", ["last one", "the next day off", "You may go", "last sunny day", "5"]
+)
+def test_what_says_no_date_has_no_words(text: str) -> None:
+    assert said_words(text, WEDNESDAY, is_turn=True) == []
+
+
+@given(st.dates(date(2, 1, 1)), st.integers(0, 99))
+def test_days_ago_are_the_day_itself(written: date, days: int) -> None:
+    day = written - timedelta(days=days)
+    found = said_words(f"{days} days ago", written, is_turn=True)
+    assert {f"@{day}", f"@--{day:%m-%d}", f"@--{day:%m}"} <= {*found}
+    named, _ = wanted_words(f"on {day}")
+    assert not 1000 <= day.year < 3000 or named == [f"@{day}"]
+
+
+@given(st.text(), st.sampled_from([None, date.min, date.max, WEDNESDAY]))
+def test_any_text_has_words_that_the_tokenizer_never_makes(text: str, day: date | None) -> None:
+    said = said_words(f"last month, 29 February, {text}, next Friday", day, is_turn=True)
+    assert not {*said} & {*tokenize(" ".join([text, *said]))}
+
+
+@pytest.mark.parametrize(
+    ("question", "asks"),
+    [
+        ("When did we move?", True),
+        ("Which year was it?", True),
+        ("how long ago", True),
+        ("妈妈什么时候来", True),
+        ("it fails when I run it", False),
+        ("What happened?", False),
+    ],
+)
+def test_a_question_for_a_date_is_told(question: str, *, asks: bool) -> None:
+    assert wanted_words(question) == ([], [SAYS_WHEN] if asks else [])
+    assert may_concern_dates(question) or not asks
 
 
 @pytest.mark.parametrize(
