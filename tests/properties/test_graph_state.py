@@ -37,6 +37,11 @@ _TEXTS = (
     "the deploy window moved; the deploy window is short",
     "Bank of the Ridge\nIt pays for Redis.",
     "we like the Bank of the Ridge and the bank of the ridge",
+    # Towns: with and without their state, beside a memory about the plain name, and under one name.
+    "Boot Hill, Iowa\nA town.",
+    "Ridge, Ohio\nA town.",
+    "Ridge, Iowa\nAnother.",
+    "we saw Ridge and Boot Hill in Iowa",
     "nothing here",
 )
 _HUBS = ((hub_limits.HUB_MENTION_MIN, hub_limits.HUB_SUBJECT_LIMIT), (1, 2), (2, 1))

@@ -52,6 +52,17 @@ class HandReader:
         held = [term for term, _ in self.held]
         return [(bisect_left(held, t), bisect_right(held, t)) for t in terms if t in held]
 
+    def look_up(self, *asked: object) -> list[tuple[str, int, int]]:
+        terms = cast(Sequence[str], asked[-1])
+        return [(t, *slices) for t in terms for slices in self.look_up_terms([t])]
+
+    def rows_of(self, positions: Sequence[int]) -> dict[int, dict[str, str]]:
+        return {position: {"content": self.texts[position]} for position in positions}
+
+    @property
+    def count(self) -> int:
+        return N
+
     def name_table(self) -> NameTable:
         def longest(words: Sequence[str]) -> dict[str, int]:
             return {word: STARTS[word] for word in words if word in STARTS}

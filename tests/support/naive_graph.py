@@ -34,7 +34,7 @@ from noctuary.graph.tables import NO_SPAN, Evidence, Merge, Role, StatedRelation
 from noctuary.graph.walk import RELATIONS
 from tests.support.graph_objects import Concept, ConceptEdge, Edge, Graph, Mention, NameLink
 
-_DICTIONARY_KINDS = frozenset({"title", "heading", "key", "label", "leading", "tag"})
+_DICTIONARY_KINDS = frozenset({"title", "heading", "key", "label", "leading", "tag", "placed"})
 _KINDS_BY_CASE = frozenset({"title", "key", "leading"})
 _SMALL_WORDS = frozenset({
     "a", "al", "an", "and", "at", "by", "da", "de", "del", "der", "di", "du", "el", "en", "et",
@@ -105,7 +105,7 @@ def build_dictionary(names: Iterable[tuple[str, str]]) -> Dictionary:
     """Make the dictionary of (folded name, surface) pairs, in any order."""
     cased: dict[str, bool] = {}
     for name, surface in names:
-        if is_looked_for(name):
+        if is_looked_for(name, surface):
             cased[name] = cased.get(name, True) and needs_case(name, surface)
     return Dictionary(cased)
 
@@ -254,16 +254,20 @@ def _mention_limit(memories: int) -> int:
 def _subject_edges(
     records: Sequence[MemoryRecord], held: Sequence[_Held], worths: Mapping[str, float]
 ) -> list[Edge]:
-    targets = _targets(held)
     hub_limit = _mention_limit(len(records))
-    best: dict[tuple[int, int, str], Edge] = {}
-    for name, mentions in _named(held).items():
-        leads_to = targets[name]
+    holders: dict[str, set[int]] = defaultdict(set)
+    for item in held:
+        holders[item.canonical].add(item.record.position)
+    leading = [(name, None, to) for name, to in _targets(held).items()] + _placed(held)
+    named, best = _named(held), dict[tuple[int, int, str], Edge]()
+    for name, around, leads_to in leading:
+        mentions = named.get(name, set())
         is_hub = len({m.position for m in mentions}) > hub_limit
         if is_hub or len(leads_to) > hubs.HUB_SUBJECT_LIMIT:
             continue
         for mention, (target, relation) in product(mentions, leads_to.items()):
-            if target == mention.position:
+            is_elsewhere = around is not None and mention.position not in holders[around]
+            if target == mention.position or is_elsewhere:
                 continue
             edge = _edge(
                 records[mention.position], records[target], relation,
@@ -283,6 +287,21 @@ def _targets(held: Sequence[_Held]) -> Mapping[str, dict[int, str]]:
         elif item.kind == "tag":
             targets[item.canonical].setdefault(item.record.position, "mentions_tag")
     return targets
+
+
+def _placed(held: Sequence[_Held]) -> list[tuple[str, str | None, dict[int, str]]]:
+    """Return towns that nothing is about, the state around each, and memories about them there."""
+    abouts = [item for item in held if item.role == "about"]
+    subjects = {item.canonical for item in abouts}
+    canonical = {item.name: item.canonical for item in held}
+    found: dict[tuple[str, str], dict[int, str]] = defaultdict(dict)
+    for town, whole in product([item for item in held if item.kind == "placed"], abouts):
+        same = (town.record.position, town.start) == (whole.record.position, whole.start)
+        if same and whole.name.startswith(f"{town.name} ") and town.canonical not in subjects:
+            state = canonical.get(whole.name.removeprefix(f"{town.name} "))
+            if state is not None:
+                found[town.canonical, state][town.record.position] = "mentions_subject"
+    return [(town, state, to) for (town, state), to in found.items()]
 
 
 def _named(held: Sequence[_Held]) -> Mapping[str, set[Mention]]:

@@ -30,13 +30,15 @@ from noctuary.work.shards import BatchFunction, RecordBatch
 # The findings of one memory and their JSON for the cache.
 
 # Raised whenever the same memory may give another extraction; part of every cache key.
-EXTRACTOR_VERSION = 4
+EXTRACTOR_VERSION = 5
 # Kinds of concept, strongest first: a concept has the strongest kind that any memory gives it.
-# `stated` is a side of a statement that no other rule found; `run` a stop-word-free run, of which
-# only those that the whole corpus bears out become concepts.
+# `placed` is the town or the state of a title "Town, State"; `stated` a side of a statement that no
+# other rule found; `run` a stop-word-free run, of which only those that the whole corpus bears out
+# become concepts.
 KINDS = (
     "title", "heading", "key", "label", "leading", "tag", "keyword", "speaker", "session", "url",
-    "email", "path", "ticket", "date", "version", "identifier", "quoted", "name", "stated", "run",
+    "email", "path", "ticket", "date", "version", "identifier", "quoted", "name", "placed",
+    "stated", "run",
 )  # fmt: skip
 _KNOWN = {(role, kind) for role in get_args(Role) for kind in KINDS}
 _RELATIONS = frozenset(cast("tuple[str, ...]", get_args(StatedRelation)))
@@ -236,8 +238,8 @@ def extract(
     if (said_by := subjects.speaker_prefix(content, is_turn=is_turn)) is not None:
         found += _located(content, "speaker", "speaker", *said_by)
     for subject in subjects.find_subjects(content, tokens, is_turn=is_turn):
-        found += _located(content, "about", *subject)
-    own = {item.name for item in found}
+        found += _about(content, *subject)
+    own = {item.name for item in found if item.role != "mentions"}
     found += (item for item in _mentions(content, tokens, dates) if item.name not in own)
     taken = [(item.start, item.end) for item in found]
     runs = find_runs(content, tokens, taken)
@@ -256,6 +258,17 @@ def extract(
     return Extraction(
         tuple(sorted(set(found), key=found_order)), _stated(statements), tuple(aliases)
     )
+
+
+def _about(content: str, kind: str, start: int, end: int) -> Iterator[Found]:
+    """Yield a subject under each of its spellings, and town and state of "Town, State"."""
+    surface = content[start:end]
+    named: dict[str, str] = {}
+    for spelt in subjects.spellings(surface):
+        named.setdefault(fold_name(spelt), spelt)
+    yield from (Found("about", kind, name, start, end, s) for name, s in named.items() if name)
+    for first, last in subjects.placed_parts(surface) or ():
+        yield from _located(content, "mentions", "placed", start + first, start + last)
 
 
 def _mentions(content: str, tokens: list[Word], dates: Sequence[Date]) -> Iterator[Found]:
@@ -452,7 +465,7 @@ def _splitter(pattern: re.Pattern[str]) -> re.Pattern[str]:
 
 def needs_case(name: str, surface: str) -> bool:
     """Return whether only mentions with a capital or a digit count for this name."""
-    return " " not in name and surface[:1].isupper()
+    return surface[:1].isupper() and (" " not in name or _is_small(name))
 
 
 def find_matches(
@@ -488,16 +501,32 @@ def _longest_at(tokens: Tokens, index: int, sizes: Sequence[int], cased: Mapping
     for size in sizes:
         name = folded[index : index + size]
         needs_capital = cased.get(" ".join(name)) if len(name) == size else None
-        shows_enough = needs_capital is False or (needs_capital and tokens.shows_case(index))
+        ends = (index, index + size - 1)
+        shows_enough = needs_capital is False or (
+            needs_capital and all(map(tokens.shows_case, ends))
+        )
         if shows_enough and tokens.is_unbroken(index, index + size - 1):
             return size
     return 0
 
 
-def is_looked_for(name: str) -> bool:
-    """Return whether to search for a name: not too short or long, and not only small words."""
+def is_looked_for(name: str, surface: str) -> bool:
+    """Return whether to search for a name: not too short or long, and not only small words.
+
+    Two small words or more are a name where the first and the last have a capital: The Who.
+    """
     parts = name.split(" ")
     if len(name) < SUBJECT_MIN_CHARS or len(parts) > SUBJECT_MAX_WORDS:
         return False
-    is_small = all(part in FUNCTION_WORDS or part in CALENDAR_WORDS for part in parts)
-    return not is_small and not all(part.isdigit() for part in parts)
+    if all(part.isdigit() for part in parts):
+        return False
+    return not _is_small(name) or (len(parts) > 1 and _has_capitals_at_ends(surface))
+
+
+def _is_small(name: str) -> bool:
+    return all(part in FUNCTION_WORDS or part in CALENDAR_WORDS for part in name.split(" "))
+
+
+def _has_capitals_at_ends(surface: str) -> bool:
+    parts = surface.strip("\"'“”‘’.?!… ").split()
+    return bool(parts) and parts[0][0].isupper() and parts[-1][0].isupper()

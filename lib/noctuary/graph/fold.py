@@ -84,6 +84,7 @@ _PLAIN_WORD = rf"[^\W_]+(?:[{_MARKS}]+[^\W_]*|[{_APOSTROPHES}][^\W_]+)*"
 # The same in a text of ASCII alone: compiling the other takes a hook half a millisecond.
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+(?:'[A-Za-z0-9]+)*")
 _LETTER = rf"[^\W_{_RUN_CLASS}]"
+_LATIN_ACCENT = re.compile("([A-Za-z])[\u0300-\u036f]+")
 _POSSESSIVE = re.compile(rf"[{_APOSTROPHES}]s$", re.IGNORECASE)
 
 
@@ -170,6 +171,14 @@ def _fold_unicode(word: str) -> str:
     return " ".join(word_pattern(folded).findall(folded))
 
 
+def without_accents(text: str) -> str:
+    """Return a text without accents on Latin letters; other scripts keep their marks."""
+    if text.isascii():
+        return text
+    plain = _LATIN_ACCENT.sub(r"\1", unicodedata.normalize("NFKD", text))
+    return unicodedata.normalize("NFKC", plain)
+
+
 # Which concepts a query names: the longest known name at each word.
 
 # Words of a query that are looked at; a pasted document names too much to mean any of it.
@@ -238,7 +247,10 @@ def _longest_at(
     """Return how many words to go on by, and the name they are, if any."""
     for size in range(longest.get(tokens[index].folded, 0), 0, -1):
         name = known.get(runs.get((index, size), ""))
-        if name is not None and (not name.cased or _shows_case(query, tokens[index])):
+        if name is None:
+            continue
+        ends = tokens[index], tokens[index + size - 1]
+        if not name.cased or all(_shows_case(query, word) for word in ends):
             return size, name
     return 1, None
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from noctuary.graph.fold import fold_name, fold_word, word_pattern
+from noctuary.graph.fold import fold_name, fold_word, without_accents, word_pattern
 from noctuary.graph.word_lists import FUNCTION_WORDS, NAME_CONNECTORS, WORD_LISTS
 from noctuary.text.dates import NUMBER_WORDS
 
@@ -27,7 +26,8 @@ OPPOSITES = _PAIRS | {(two, one) for one, two in _PAIRS}
 Family = Literal["words", "speaker", "code", "exact"]
 
 _WORD_KINDS = (
-    "title", "heading", "key", "label", "leading", "tag", "keyword", "quoted", "name", "run",
+    "title", "heading", "key", "label", "leading", "tag", "keyword", "quoted", "name", "placed",
+    "run",
 )  # fmt: skip
 _FAMILIES: dict[str, Family] = {
     **dict.fromkeys(_WORD_KINDS, "words"), "speaker": "speaker", "identifier": "code",
@@ -67,7 +67,6 @@ _VERB_ENDINGS = ("ing", "ed", "s", "e")
 _UNCOUNTED = ("ss", "us", "is")
 _SIBILANT_PLURALS = ("sses", "shes", "ches", "xes", "zes")
 _NO_PLURALS = frozenset({"news", "series", "species", "alias", "bias", "atlas", "canvas", "always"})
-_LATIN_ACCENT = re.compile("([a-z])[\u0300-\u036f]+")
 
 
 def singular(word: str) -> str:
@@ -102,11 +101,7 @@ def spelling_key(name: str) -> str:
 
 def joined(tokens: Sequence[str]) -> str:
     """Return the words without spaces and without accents on Latin letters."""
-    text = "".join(tokens)
-    if text.isascii():
-        return text
-    plain = _LATIN_ACCENT.sub(r"\1", unicodedata.normalize("NFKD", text))
-    return unicodedata.normalize("NFKC", plain)
+    return without_accents("".join(tokens))
 
 
 def without_article(tokens: Sequence[str]) -> Sequence[str]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from html import unescape
 from itertools import chain
 from typing import NamedTuple
 
-from noctuary.graph.fold import Word, fold_name, unsegmented_script, words
+from noctuary.graph.fold import Word, fold_name, unsegmented_script, without_accents, words
 from noctuary.graph.names import (
     Phrase,
     capitalised_runs,
@@ -685,6 +686,47 @@ def _with_and_without_parenthesis(kind: str, content: str, start: int, end: int)
     if bare and start + len(bare) < end:
         found.append((kind, start, start + len(bare)))
     return found
+
+
+# Other spellings of a subject, each a name of that one thing. What takes a guess is none: a given
+# name, a middle initial or a rank left out named somebody else in half of the cases.
+
+_AND = re.compile(r"(?<=\w) ?& (?=\w)|(?<=\w) and (?=\w)")
+_SUFFIXES = frozenset(WORD_LISTS["name_suffixes"])
+# Words that a name keeps without its suffix or its accents: "Liverpool F.C." without it is a town,
+# "Café" without the accent is any cafe.
+BARE_MIN_WORDS = 2
+_PLACED = re.compile(r"\s*([^\W\d_][^,()\n]*), ([^,()\n]+?)\s*")
+
+
+def spellings(surface: str) -> list[str]:
+    """Return the ways in which texts spell a subject, the first with HTML entities undone.
+
+    "A & B" for "A and B" and the other way round, without what a company or a club carries at its
+    end, and without accents on Latin letters.
+    """
+    spelt = unescape(unescape(surface)) if "&" in surface else surface
+    found = [spelt]
+    if len(parts := _AND.split(spelt)) > 1:
+        found.append((" and " if "&" in spelt else " & ").join(parts))
+    bare, _, end = spelt.rpartition(" ")
+    if len(bare.split()) >= BARE_MIN_WORDS and end.replace(".", "").lower() in _SUFFIXES:
+        found.append(bare.rstrip(" ,"))
+    if not spelt.isascii() and len(spelt.split()) >= BARE_MIN_WORDS:
+        found += [plain for name in found if (plain := without_accents(name)) != name]
+    return found
+
+
+def placed_parts(surface: str) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """Return where "Casino, New South Wales" has the town and the state; None for other names.
+
+    What follows the comma is all capitals: a rank ("Albert, Duke of Prussia") is held by several.
+    """
+    match = _PLACED.fullmatch(surface)
+    if match is None or match[2].replace(".", "").lower() in _SUFFIXES:
+        return None
+    is_place = all(word[:1].isupper() for word in match[2].split())
+    return (match.span(1), match.span(2)) if is_place else None
 
 
 def _label(content: str, start: int) -> Subject | None:

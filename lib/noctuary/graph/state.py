@@ -172,7 +172,7 @@ def _fresh(path: Path) -> Path:
 # The state: only changes are written, in one transaction; then the sums.
 
 # Kinds of finding whose names are looked for in other memories.
-DICTIONARY_KINDS = frozenset({"title", "heading", "key", "label", "leading", "tag"})
+DICTIONARY_KINDS = frozenset({"title", "heading", "key", "label", "leading", "tag", "placed"})
 _READ_ROWS = 50_000  # rows held as objects at once
 
 # Gives the extractions of the memories at these ascending positions, in that order; read as slowly
@@ -456,7 +456,7 @@ _KIND_CODES = {kind: code for code, kind in enumerate(KINDS)}
 def _found_row(item: Found) -> tuple[int, int, int | None, str, int, int, str]:
     role, kind, name, start, end, surface = item
     look = None
-    if kind in DICTIONARY_KINDS and is_looked_for(name):
+    if kind in DICTIONARY_KINDS and is_looked_for(name, surface):
         look = _NEEDS_CASE if needs_case(name, surface) else _ANY_CASE
     return _ROLE_CODES[role], _KIND_CODES[kind], look, name, start, end, surface
 
@@ -589,9 +589,9 @@ GROUP BY mid
 _ABOUT, _MENTIONS, _AUTHOR, _SPEAKER = (
     ROLES.index(role) for role in ("about", "mentions", "author", "speaker")
 )
-_TITLE, _KEY, _LEADING, _TAG, _NAME, _STATED, _SESSION, _RUN = (
+_TITLE, _KEY, _LEADING, _TAG, _NAME, _PLACED, _STATED, _SESSION, _RUN = (
     KINDS.index(kind)
-    for kind in ("title", "key", "leading", "tag", "name", "stated", "session", "run")
+    for kind in ("title", "key", "leading", "tag", "name", "placed", "stated", "session", "run")
 )
 _ROLE_NAMES = f"{list(ROLES)!r}"
 _KIND_NAMES = f"{list(KINDS)!r}"
@@ -815,15 +815,25 @@ _NEXT, _PREVIOUS = (RELATIONS.index(n) for n in ("next_turn", "previous_turn"))
 _PART_OF, _SEE_ALSO, _RESOLVED_BY = (RELATIONS.index(name) for name in LINK_RELATIONS)
 
 # Of several names that lead from one memory to another, the most specific and earliest counts. A
-# memory's own subjects, under whatever name, lead nowhere.
+# memory's own subjects, under whatever name, lead nowhere. "Casino" leads to "Casino, New South
+# Wales" only from memories that hold "New South Wales" too, and only where no memory is about plain
+# "Casino": two towns may have one name.
 _SUBJECT_STEPS = f"""
 WITH target AS (
-    SELECT concept, position,
+    SELECT concept, position, NULL AS around,
         CASE WHEN bool_or(role = {_ABOUT}) THEN {_TO_SUBJECT} ELSE {_TO_TAG} END AS relation
     FROM held WHERE role = {_ABOUT} OR (role = {_AUTHOR} AND kind = {_TAG})
     GROUP BY concept, position
+    UNION ALL
+    SELECT DISTINCT town.concept, position, state.concept, {_TO_SUBJECT}
+    FROM found placed JOIN found whole USING (mid) JOIN place USING (mid)
+    JOIN concept_of town ON town.name = placed.name
+    JOIN concept_of state ON state.name = substr(whole.name, length(placed.name) + 2)
+    WHERE placed.kind = {_PLACED} AND whole.role = {_ABOUT} AND whole.start = placed.start
+        AND starts_with(whole.name, placed.name || ' ')
+        AND town.concept NOT IN (SELECT concept FROM held WHERE role = {_ABOUT})
 ), few_targets AS (
-    SELECT concept, count(*) AS targets FROM target GROUP BY concept
+    SELECT concept, around, count(*) AS targets FROM target GROUP BY concept, around
     HAVING count(*) <= $hub_subjects
 ), own AS (
     SELECT DISTINCT concept, position FROM held WHERE role IN ({_ABOUT}, {_SPEAKER})
@@ -835,10 +845,12 @@ WITH target AS (
     HAVING count(DISTINCT position) <= $hub_mentions)
 SELECT DISTINCT ON (src, relation, dst) mention.position AS src, relation,
     target.position AS dst, worth / targets AS weight, mention.concept, start, stop
-FROM mention JOIN few_mentions USING (concept) JOIN few_targets USING (concept)
-JOIN rated USING (concept)
-JOIN target USING (concept)
-WHERE target.position <> mention.position
+FROM mention JOIN few_mentions USING (concept) JOIN target USING (concept)
+JOIN few_targets ON few_targets.concept = target.concept
+    AND few_targets.around IS NOT DISTINCT FROM target.around
+JOIN rated ON rated.concept = target.concept
+WHERE target.position <> mention.position AND (target.around IS NULL OR EXISTS (
+    FROM held WHERE held.position = mention.position AND held.concept = target.around))
 ORDER BY src, relation, dst, weight DESC, start, stop, concept
 """
 _TURN_STEPS = f"""

@@ -164,6 +164,7 @@ class Walk(NamedTuple):
     # int8, the relation it took: index into RELATIONS, below 0 for SHARES_CONCEPT
     relations: NDArray[np.int8]
     concepts: NDArray[np.int32]
+    asked: NDArray[np.float64]  # how much of what is asked stands beside the evidence, in [0, 1]
 
     @property
     def is_empty(self) -> bool:
@@ -185,6 +186,14 @@ class Walk(NamedTuple):
         return Walk._make(np.concatenate(pair)[best] for pair in zip(self, other, strict=True))
 
 
+# Of memories (E,) and where in their texts the evidence of edges begins and ends: how much of what
+# is asked stands beside it, each in [0, 1].
+Asked = Callable[[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]], NDArray[np.float64]]
+# How much an edge that the question asks for sets the others of its seed back: a film leads to its
+# director, its actors and its sequel alike. More silences edges whose text says it in other words.
+ASKED_WEIGHT = 2.0
+
+
 def walk(
     seed_positions: NDArray[np.integer],
     seed_scores: NDArray[np.floating],
@@ -192,6 +201,7 @@ def walk(
     relation_weights: Mapping[str, float] = DEFAULT_RELATION_WEIGHTS,
     mask: NDArray[np.bool_] | None = None,
     *,
+    asked: Asked | None = None,
     as_of_us: int | None = None,
     seed_count: int = SEED_COUNT,
     eta: float = ETA,
@@ -199,8 +209,9 @@ def walk(
     """Push the scores of the best seeds along their out-edges once; keep the best arrival each.
 
     An arrival is eta * seed score * rank**-0.5 * relation weight * edge weight /
-    (1 + in-degree)**0.25. Equal arrivals: the better-ranked seed, then the smaller relation code
-    and edge index win. A target may be a seed itself. With `as_of_us`, edges that held then.
+    (1 + in-degree)**0.25, with `asked` times `asked_share`. Equal arrivals: the better-ranked seed,
+    then the smaller relation code and edge index win. A target may be a seed itself. With
+    `as_of_us`, edges that held then.
     """
     by_code = _weights_by_code(relation_weights, eta)
     seeds, pushes = _pushes(seed_positions, seed_scores, mask, seed_count)
@@ -212,6 +223,11 @@ def walk(
     edges, owners, strength = edges[usable], owners[usable], strength[usable]
     damping = (1.0 + arrays.in_degrees[edges].astype(np.float64)) ** -DAMPING_POWER
     arrivals = pushes[owners] * strength * arrays.weights[edges].astype(np.float64) * damping
+    beside = np.zeros(edges.size)
+    if asked is not None and edges.size:
+        spans = arrays.evidence_starts[edges], arrays.evidence_ends[edges]
+        beside = asked(seeds[owners], *spans)
+        arrivals *= asked_share(owners, beside)
     # Edges lie in the order of their seeds: of equal arrivals the better seed's is the first.
     best = _best_arrivals(arrays.targets[edges].astype(np.int64), arrivals)
     edges = edges[best]
@@ -221,7 +237,21 @@ def walk(
         seeds=seeds[owners[best]],
         relations=arrays.relations[edges].astype(np.int8),
         concepts=arrays.concepts[edges].astype(np.int32),
+        asked=beside[best],
     )
+
+
+def asked_share(owners: NDArray[np.int64], beside: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return rank**(a / 2) * (1 + 2 a) / (1 + 2 b) per edge, from the places of its seeds (E,).
+
+    a is how much of what the question asks stands beside the edge's evidence, b the most of its
+    seed's edges. So an edge that is asked for is pushed as from the best seed and the others of
+    its seed less, none more than the best seed pushes; where none is asked for, nothing changes.
+    """
+    most = np.zeros(int(owners.max(initial=-1)) + 1)
+    np.maximum.at(most, owners, beside)
+    ranks = (owners + 1.0) ** (RANK_DISCOUNT_POWER * beside)
+    return ranks * (1.0 + ASKED_WEIGHT * beside) / (1.0 + ASKED_WEIGHT * most[owners])
 
 
 class QueryWords(NamedTuple):
@@ -288,12 +318,13 @@ def bridge(
         seeds=seeds[owners[ways[best]]],
         relations=np.full(best.size, _SHARES_CONCEPT, dtype=np.int8),
         concepts=concepts[ways[best]].astype(np.int32),
+        asked=np.zeros(best.size),
     )
 
 
 _NOWHERE = Walk(
     np.empty(0, np.int64), np.empty(0), np.empty(0, np.int64), np.empty(0, np.int8),
-    np.empty(0, np.int32),
+    np.empty(0, np.int32), np.empty(0),
 )  # fmt: skip
 
 

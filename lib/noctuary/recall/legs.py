@@ -340,6 +340,34 @@ class SnapshotGraph:
             for start, stop in reader.look_up_terms(terms)
         ]
 
+    def asked_beside(
+        self,
+        query: str,
+        links: Sequence[Link],
+        positions: NDArray[np.int64],
+        starts: NDArray[np.int32],
+        ends: NDArray[np.int32],
+    ) -> NDArray[np.float64]:
+        """Return how much of what a query asks of what it names stands beside spans, in [0, 1].
+
+        A span's share is the idf of the rarest asked word beside it / that of the rarest of all.
+        """
+        beside = np.zeros(positions.size)
+        placed = np.flatnonzero(starts >= 0)  # a link of the store stands nowhere
+        named = {t for link in links for t in query_tokens(query[link.start : link.end])}
+        asked = sorted(set(query_tokens(query)) - named) if placed.size else []
+        rows = self._reader.look_up("terms", "term", "term, start, stop", asked) if asked else []
+        if not rows:
+            return beside
+        weights = idf(np.array([stop - start for _, start, stop in rows]), self._reader.count)
+        worth = dict(zip([row[0] for row in rows], (weights / weights.max()).tolist(), strict=True))
+        texts = self._reader.rows_of(set(positions[placed].tolist()))
+        for place in placed.tolist():
+            text = texts[int(positions[place])]["content"]
+            words = words_beside(text, int(starts[place]), int(ends[place]))
+            beside[place] = worth_of(words, worth)
+        return beside
+
     def words_of(self, query: str) -> QueryWords:
         """Return the words of a query that some memory holds, as the graph asks for them."""
         reader = self._reader
@@ -390,6 +418,32 @@ class GraphRanking(NamedTuple):
         return old, new, int(group.sum())
 
 
+WORDS_BEFORE, WORDS_AFTER = 4, 3  # looked at beside a name: "directed by Ray Taylor"
+_BEFORE_CHARS, _AFTER_CHARS = 80, 60  # of a text that holds them
+AKIN_MIN_CHARS = 4  # shortest beginning that makes two stems akin: direct, director
+
+
+def words_beside(text: str, start: int, end: int) -> tuple[str, ...]:
+    """Return the tokens of the words around a span, on its own line."""
+    before = text[max(0, start - _BEFORE_CHARS) : start].rpartition("\n")[2].split()[-WORDS_BEFORE:]
+    after = text[end : end + _AFTER_CHARS].partition("\n")[0].split()[:WORDS_AFTER]
+    return query_tokens(" ".join([*before, *after]))
+
+
+def worth_of(words: Sequence[str], worth: Mapping[str, float]) -> float:
+    """Return the most that an asked word is worth that is akin to one of these, 0 for none."""
+    return max(
+        (worth[asked] for asked in worth if any(are_akin(asked, w) for w in words)), default=0.0
+    )
+
+
+def are_akin(one: str, other: str) -> bool:
+    """Tell whether one of two stems begins with the other: "director", "direct"."""
+    if min(len(one), len(other)) < AKIN_MIN_CHARS:
+        return one == other
+    return one.startswith(other) or other.startswith(one)
+
+
 class GraphLeg(NamedTuple):
     """Adds the graph of one snapshot to rankings within one scope."""
 
@@ -408,7 +462,7 @@ class GraphLeg(NamedTuple):
     ) -> GraphRanking | None:
         """Return the pool (ascending) with what the graph adds, or None for nothing to add."""
         named = name_subjects(links, self.graph.mentions, self.mask)
-        walked = self._walk(query, named, pool, fused, fuse_at)
+        walked = self._walk(query, links, named, pool, fused, fuse_at)
         positions, base, scores, scale = pool, fused, fused, 1.0
         if not walked.is_empty or named.positions.size:
             positions = pool_candidates([pool, walked.positions, named.positions])
@@ -441,7 +495,13 @@ class GraphLeg(NamedTuple):
         )
 
     def _walk(
-        self, query: str, named: Named, pool: Positions, fused: Scores, fuse_at: FuseAt
+        self,
+        query: str,
+        links: Sequence[Link],
+        named: Named,
+        pool: Positions,
+        fused: Scores,
+        fuse_at: FuseAt,
     ) -> Walk:
         """Walk from the best hits and from memories of no session that the query names."""
         graph, seeds, scores = self.graph, pool, fused
@@ -453,7 +513,10 @@ class GraphLeg(NamedTuple):
             arriving[np.searchsorted(seeds, named.positions[alone])] = named.scores[alone]
             # Undivided: a query that names something pushes its hits no less than another.
             scores = np.minimum(1.0, fuse_at(seeds) + self.weight * arriving)
-        walked = walk(seeds, scores, graph.edges, mask=self.mask, as_of_us=self.as_of_us)
+        asked = partial(graph.asked_beside, query, links)
+        walked = walk(
+            seeds, scores, graph.edges, mask=self.mask, asked=asked, as_of_us=self.as_of_us
+        )
         words = partial(graph.words_of, query)
         return walked.beside(
             bridge(seeds, scores, graph.rare, graph.mentions, words, sessions, self.mask)
@@ -493,18 +556,20 @@ class GraphPath(NamedTuple):
     concept: int  # ordinal of the concept on the way, NO_CONCEPT where it is the session
     evidence: tuple[int, ...]  # positions of the memories that hold it
     shares: Mapping[str, float]  # by relation, what each added
+    asked: bool = False  # whether words of the query stand beside the evidence of the walk
 
     @property
     def reason(self) -> str:
         """Say it in a sentence; memories as {position}."""
         origin = "the query" if self.seed is None else f"{{{self.seed}}}"
+        beside = ", beside words of the query" if self.asked else ""
         said = f"reached over the graph from {origin} by {self.relation}"
         if len(self.shares) == 1:
-            return said
+            return said + beside
         rest = sorted(self.shares.items(), key=lambda one: (one[0] != self.relation, -one[1]))
         own, *others = (f"{added:.3f}" if name == self.relation else f"{name} {added:.3f}"
                         for name, added in rest)  # fmt: skip
-        return f"{said} ({own}), also {', '.join(others)}"
+        return f"{said} ({own}), also {', '.join(others)}{beside}"
 
 
 _Part = tuple[float, str, int | None, int, tuple[int, ...]]
@@ -520,7 +585,8 @@ def path_of(ranking: GraphRanking, position: int) -> GraphPath | None:
     shares: dict[str, float] = {}
     for added, name, *_ in parts:
         shares[name] = shares.get(name, 0.0) + added
-    return GraphPath(sum(shares.values()), seed, relation, concept, evidence, shares)
+    asked = bool((ranking.walked.asked[ranking.walked.positions == position] > 0.0).any())
+    return GraphPath(sum(shares.values()), seed, relation, concept, evidence, shares, asked)
 
 
 def _parts(ranking: GraphRanking, position: int) -> Iterator[_Part]:

@@ -75,6 +75,16 @@ SUBJECTS = {
     "At noon we left: the bus was full": [],
     "x" * 130 + "\nbody": [],
     "A first line that goes on,\nand on": [],
+    # Other spellings of one name.
+    "Tunnels &amp;amp; Trolls\nA game.": ["Tunnels and Trolls", "Tunnels & Trolls"],
+    "Masters and Johnson\nThey asked.": ["Masters and Johnson", "Masters & Johnson"],
+    "Émile Chautard\nHe directed.": ["Emile Chautard", "Émile Chautard"],
+    "Salford City F.C.\nA club.": ["Salford City", "Salford City F.C."],
+    "Liverpool F.C.\nA club, and not the town.": ["Liverpool F.C."],
+    "Tesla, Inc.\nIt makes cars.": ["Tesla, Inc."],
+    "Café (musician)\nHe sings.": ["Café", "Cafe (musician)", "Café (musician)"],
+    "Hugo W. Koch\nNot every Hugo Koch.": ["Hugo W. Koch"],
+    "R&amp;B\nMusic.": ["R&B"],
 }
 
 
@@ -119,6 +129,10 @@ RUNS = "Caroline: the retry queue of Dana Whitfield has slow payment providers"
         ("my favorite color is blue, and the api depends on redis", False, "mentions", "stated",
          ["user's favorite color", "blue", "api", "redis"]),
         ("supersedes memory 12", False, "mentions", None, []),
+        ("Casino, New South Wales\nA town.", False, "mentions", "placed",
+         ["Casino", "New South Wales"]),
+        ("Albert, Duke of Prussia\nA duke.", False, "mentions", "placed", []),
+        ("Tesla, Inc.\nA maker.", False, "mentions", "placed", []),
     ],
 )  # fmt: skip
 def test_each_role_and_kind_is_found(
@@ -433,6 +447,10 @@ RIDGE = ("Blue Ridge",)
         ("mercury spills on Mercury", ("Mercury",), (), ["Mercury"]),
         ("mercury spills", ("Mercury",), (), []),
         ("a redis cache", ("Redis", "redis"), (), ["redis"]),
+        # Small words alone are a name between capitals.
+        ("The Who, and the who of it; The who", ("The Who",), (), ["The Who"]),
+        ('"Back to Where You Are" and back to where you are', ("Back to Where You Are",), (),
+         ["Back to Where You Are"]),
         ("陈伟国、我的同事陈伟国用Kubernetes部署", ("陈伟国", "Kubernetes"), (),
          ["陈伟国", "Kubernetes"]),
     ],
@@ -446,7 +464,7 @@ def test_names_of_a_dictionary_are_found(
 
 
 def test_unusable_names_are_left_out() -> None:
-    unusable = "It", "It", "The Who", "May", "1969", "a b c d e f g h i j k l m"
+    unusable = "It", "It", "the who", "Back up", "May", "1969", "a b c d e f g h i j k l m"
     assert list(_dictionary(*unusable, "Blue Ridge").cased) == ["blue ridge"]
 
 

@@ -584,10 +584,25 @@ def test_merged_names_all_link_to_their_canonical_concept_by_their_own_case() ->
     assert {(n.concept_id, n.cased) for n in found.values()} == {(concept_id("ana"), False)}
 
 
+@pytest.mark.parametrize(
+    ("other", "leads"),
+    [("a mill", True), ("Casino\nA film.", False), ("Casino, Iowa\nA town.", True)],
+)
+def test_a_town_is_reached_where_its_state_is_named_and_nothing_is_just_called_so(
+    path: Path, other: str, leads: bool
+) -> None:
+    texts = ("Casino, New South Wales\nA town.", "between Tenterfield and Casino", other)
+    records = corpus(*texts, "we drove to Casino in the north of New South Wales")
+    _, graph, _ = night(path, records)
+    assert graph == plain(records)
+    steps = {(e.src_position, e.dst_position) for e in graph.edges}
+    assert ((3, 0) in steps, (1, 0) in steps) == (leads, False)
+
+
 def test_links_are_sorted_by_name_and_every_name_is_there_once() -> None:
     names = list(links_of(*(f"{name} Hill\nA hill." for name in ("Zoë", "Ärger", "Boot", "zoë"))))
     assert names == sorted(set(names))
-    assert len(names) == 3
+    assert len(names) == 5  # Zoe Hill and Arger Hill too
 
 
 RECORDS = renumber(

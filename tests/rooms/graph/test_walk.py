@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from noctuary.graph import walk as walk_module
 from noctuary.graph.fold import ROLES, Link
@@ -18,6 +20,7 @@ from noctuary.graph.walk import (
     RELATIONS,
     GraphArrays,
     MentionArrays,
+    asked_share,
     name_subjects,
     subjects_of,
     walk,
@@ -226,3 +229,35 @@ def test_subjects_are_distinct_and_ascending() -> None:
     mentions = _mentions([(0, "about")], [(6, "about"), (2, "about"), (6, "about")])
     assert subjects_of(1, mentions).tolist() == [2, 6]
     assert subjects_of(1, mentions).dtype == np.int64
+
+
+def test_an_edge_that_is_asked_for_is_pushed_as_from_the_best_seed_and_sets_others_back() -> None:
+    arrays = _arrays(6, (0, 2, 1.0, SUBJECT), (1, 3, 1.0, SUBJECT), (1, 4, 1.0, SUBJECT))
+    asked_for = {3: 1.0}
+
+    def asked(positions: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        assert starts.shape == ends.shape == positions.shape
+        return np.array([asked_for.get(t, 0.0) for t in arrays.targets.tolist()])
+
+    plain = walk(*_seeds((0, 1.0), (1, 0.8)), arrays)
+    found = walk(*_seeds((0, 1.0), (1, 0.8)), arrays, asked=asked)
+    assert found.asked.tolist() == [0.0, 1.0, 0.0]
+    assert found.scores / plain.scores == pytest.approx([1.0, 2**0.5, 1 / 3])
+
+
+@given(
+    edges=st.lists(st.tuples(st.integers(0, 4), st.floats(0.0, 1.0)), min_size=1, max_size=12).map(
+        sorted
+    )
+)
+def test_no_edge_is_pushed_more_than_the_best_seed_pushes(edges: list[tuple[int, float]]) -> None:
+    owners = np.array([owner for owner, _ in edges])
+    beside = np.array([share for _, share in edges])
+    discounted = (owners + 1.0) ** -0.5
+    shares = asked_share(owners, beside)
+    assert (shares > 0.0).all()
+    assert (shares * discounted <= 1.0 + 1e-12).all()
+    # The edge that is asked for most loses nothing.
+    best = beside == np.array([beside[owners == owner].max() for owner in owners])
+    assert (shares[best] >= 1.0 - 1e-12).all()
+    assert (asked_share(owners, np.zeros(owners.size)) == 1.0).all()

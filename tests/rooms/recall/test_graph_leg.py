@@ -23,7 +23,14 @@ from noctuary.graph.sessions import (
     listen,
 )
 from noctuary.graph.walk import NAMED_WEIGHT, RELATIONS, Named, Walk
-from noctuary.recall.legs import NO_CONCEPT, GraphPath, GraphRanking, path_of
+from noctuary.recall.legs import (
+    NO_CONCEPT,
+    GraphPath,
+    GraphRanking,
+    are_akin,
+    path_of,
+    words_beside,
+)
 from tests.support.hand_graph import (
     GARDEN,
     LINKS,
@@ -293,7 +300,7 @@ def _walk(arrivals: Sequence[Arrival]) -> Walk:
     columns = np.array(arrivals, dtype=np.float64).reshape(-1, 5).T
     return Walk(
         columns[0].astype(np.int64), columns[1], columns[2].astype(np.int64),
-        columns[3].astype(np.int8), columns[4].astype(np.int32),
+        columns[3].astype(np.int8), columns[4].astype(np.int32), np.zeros(columns.shape[1]),
     )  # fmt: skip
 
 
@@ -507,3 +514,43 @@ def test_shares_are_what_sessions_lend_and_what_walk_and_names_add(position: int
         assert path.shares == pytest.approx({**own, **expected})
         assert path.score == pytest.approx(float(ranking.lent[position]) + 0.5)
         assert path.score == pytest.approx(sum(path.shares.values()))
+
+
+def test_the_walk_prefers_the_name_beside_which_the_question_stands() -> None:
+    text = "The valve was designed by Nina and sold by Orbit."
+    reader = hand_reader(
+        (10, 12), (10, 13), texts={10: text, 11: "a designer"}, abouts=[(ORBIT, 9)]
+    )
+    spans = [(text.index(name), text.index(name) + len(name)) for name in ("Nina", "Orbit")]
+    starts, ends = np.array(spans, dtype=np.int32).T
+    reader.graph_edges = reader.graph_edges._replace(evidence_starts=starts, evidence_ends=ends)
+    ranking = AskedLeg(reader, {10: 0.8}).found("designer of the valve")
+    asked, other = (path_of(ranking, target) for target in (12, 13))
+    assert asked is not None
+    assert other is not None
+    assert (asked.asked, other.asked) == (True, False)
+    assert (
+        asked.reason
+        == "reached over the graph from {10} by mentions_subject, beside words of the query"
+    )
+    assert (asked.score, other.score) == pytest.approx((0.8 / 2**0.25, 0.8 / 2**0.25 / 3))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "akin"),
+    [
+        ("director", "direct", True),
+        ("born", "bornholm", True),
+        ("son", "song", False),
+        ("son", "son", True),
+    ],
+)
+def test_stems_are_akin_where_one_begins_with_the_other(one: str, other: str, akin: bool) -> None:
+    assert are_akin(one, other) is are_akin(other, one) is akin
+
+
+def test_words_beside_a_name_are_the_nearest_on_its_line() -> None:
+    text = "Alien\nAlien is a long film that was directed by Ridley Scott, starring Tom Skerritt."
+    start = text.index("Ridley")
+    assert words_beside(text, start, start + len("Ridley Scott")) == ("direct", "star", "tom")
+    assert words_beside(text, 0, 5) == ()
