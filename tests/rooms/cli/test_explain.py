@@ -40,7 +40,7 @@ def test_a_memory_below_k_is_printed_beside_the_last_returned_one(
     assert gain > others >= 0.0
     assert max(steps["graph_scale"][n] for n in ("delta", "delta_of_last_returned")) < 0.0
     assert lines[5].split()[:3] == ["graph", f"{gain:+.3f}", f"{others:+.3f}"]
-    assert lines[5].endswith("reached over the graph from [104] by mentions_subject")
+    assert lines[5].endswith("[104] by mentions_subject, beside words of the query")
     assert "! user_required" in result.stderr
     found = run_json("why", "Nina key", "103", "-k", "2")
     assert set(found) == {"memory_id", "stage", "sentences", "facts", "steps", "warnings"}

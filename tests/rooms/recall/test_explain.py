@@ -60,7 +60,8 @@ def test_a_memory_below_k_is_set_beside_the_last_returned_one(dense: Recaller) -
     steps = {step["phase"]: step for step in why.steps}
     assert list(steps) == ["lexical", "dense", "graph", "graph_scale", "importance"]
     assert (steps["lexical"]["delta"], steps["lexical"]["reason"]) == (0.0, "")
-    assert steps["graph"]["reason"] == "reached over the graph from [104] by mentions_subject"
+    reached = "reached over the graph from [104] by mentions_subject, beside words of the query"
+    assert steps["graph"]["reason"] == reached
     assert steps["graph"]["delta"] > steps["graph"]["delta_of_last_returned"] >= 0.0
     assert max(steps["graph_scale"]["delta"], steps["graph_scale"]["delta_of_last_returned"]) < 0.0
     assert sum(step["delta"] for step in why.steps) == pytest.approx(own)
