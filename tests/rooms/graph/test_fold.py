@@ -132,7 +132,8 @@ MAY = ("may day", "may", "day")
         (("will",), "will", "did wiLl", [(0, "wiLl")]),
         (("k9",), "k9", "ask k9", [(0, "k9")]),
         (MAY, "may day", "may day", [(1, "may"), (2, "day")]),
-        (MAY, "may day", "May day", [(0, "May day")]),
+        (MAY, "may day", "May day", [(1, "May"), (2, "day")]),
+        (MAY, "may day", "May Day", [(0, "May Day")]),
         # A possessive is the name and lies in its span; punctuation does not matter.
         (("Nina",), "", "Nina's plan", [(0, "Nina's")]),
         (("Nina",), "", "Nina\u2019s plan", [(0, "Nina\u2019s")]),
