@@ -35,7 +35,7 @@ class TokenizeMemories:
     """The `BatchTask` that gives `key` and `value` (as `encode_tokens`) of the indexed fields."""
 
     name = "tokens"
-    row_ms = 0.03  # measured on turns and notes of 190 characters
+    row_ms = 0.05  # measured on turns and notes of 190 characters
 
     def open(self, threads: int) -> BatchFunction:
         """See `BatchTask`."""

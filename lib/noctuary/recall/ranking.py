@@ -27,6 +27,7 @@ from noctuary.recall.query import Mask, Positions, Query, Scores
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.rows import Rows
 from noctuary.recall.search import BaseRanking, QueryVector, Search
+from noctuary.text.marks import may_concern_dates
 
 LEAST_TRUST = 0.01  # of a dense leg: where no word is found either, its guess is all there is
 
@@ -104,8 +105,23 @@ def _ask_legs(search: Search, text: str, depth: int) -> tuple[Leg, Leg]:
                 lambda: rank_lexical(search.reader, text, searched, depth, coverage),
             )
     if profile.dense_weight > 0 and search.encode is not None:
-        dense = _ask_dense(search, search.encode, text, depth)
+        dense = _with_said(search, text, _ask_dense(search, search.encode, text, depth), depth)
     return lexical, dense
+
+
+def _with_said(search: Search, text: str, leg: Leg, depth: int) -> Leg:
+    """Return the leg with those behind its ranking that say a day which the text names."""
+    if not leg.ranking.size or not may_concern_dates(text):
+        return leg
+    from noctuary.text.dates import wanted_days
+
+    reader, searched = search.reader, search.rows.searched
+    slices = reader.look_up_terms(wanted_days(text))
+    saying = pool_candidates([reader.posting_positions[a:b].astype(np.int64) for a, b in slices])
+    if searched is not None:
+        saying = saying[searched[saying]]
+    late = leg.among(saying[~np.isin(saying, leg.ranking)], depth).ranking
+    return leg._replace(ranking=np.concatenate([leg.ranking, late]))
 
 
 def _open_summaries(

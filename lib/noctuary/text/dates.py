@@ -235,6 +235,12 @@ def wanted_words(question: str) -> tuple[list[str], list[str]]:
     return sorted(set(named)), [SAYS_WHEN] if _ASKS_WHEN.search(question) else []
 
 
+def wanted_days(question: str) -> list[str]:
+    """Return the words of the days that a question names, ascending; not those of months."""
+    days = (iso for _, _, iso in find_asked(question) if len(_after_year(iso)) == 2)
+    return sorted({f"{DATE_MARK}{iso}" for iso in days})
+
+
 def spoken_date(word: str) -> str:
     """Return a word of a date as people read it."""
     if word == SAYS_WHEN:

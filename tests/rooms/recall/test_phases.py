@@ -47,6 +47,7 @@ from noctuary.recall.search import Candidates, PastQuery, PhaseOutcome, Search
 from noctuary.text.dates import WHEN_SHARE, date_factor
 from noctuary.usage.reader import ltp_multiplier
 from tests.support.damage import sign
+from tests.support.lean import write_encoder
 from tests.support.lookups import (
     DAY_US,
     HOUR_US,
@@ -59,7 +60,7 @@ from tests.support.lookups import (
     reason_of,
     scores_of,
 )
-from tests.support.store import Store, day_us, memory, renumber, turns
+from tests.support.store import Store, day_us, memory, new_store, renumber, turns
 
 Phase = Callable[[Candidates, Search], PhaseOutcome]
 Pairs = list[tuple[int, float]]
@@ -125,6 +126,17 @@ def test_a_turn_that_says_the_date_in_question_rises(empty_store: Store, text: s
     assert best.content == text
     found = [e["reason"] for e in best.score_events or () if e["phase"] == "dates"]
     assert [reason.rpartition(" (factor")[0] for reason in found] == [said]
+
+
+def test_what_says_the_day_is_a_candidate_beyond_the_depth_of_the_legs(
+    tmp_path: Path,
+) -> None:
+    store = new_store(tmp_path / "house", encoder=write_encoder(tmp_path / "house" / "encoders"))
+    days = [f"note {day}: the cat sleeps on {day} March 2026" for day in range(1, 9)]
+    store.publish(renumber([memory(text) for text in days]))
+    profile = RetrievalProfile(lexical_weight=0.0, graph_weight=0.0, depth=1)
+    found = recall("the cat on 2026-03-07", 1, store=store.root, profile=profile)
+    assert [m.content for m in found.memories] == [days[6]]
 
 
 def test_a_distilled_memory_needs_no_date_to_say_when(empty_store: Store) -> None:
