@@ -51,6 +51,8 @@ COMPANY_WEIGHT = 0.4  # share for turns in a wing in which that person speaks
 # Share of the session as one document for memories that are no turns; their neighbours lend
 # nothing, because neighbouring distilled facts do not answer each other.
 FACT_COVERAGE_WEIGHT = 0.2
+# The part of it inside one wing, where most sessions are about its topic.
+WING_PART = 0.5
 # BM25's k1 for the session as a document: how soon further hits of a word stop counting.
 TF_SATURATION = 1.2
 SESSIONS_MAX = 128  # sessions looked into, those with the best members first; more cost time
@@ -65,7 +67,7 @@ class Talk(NamedTuple):
     words: Floats  # (t, c), BM25 score of every query term in every member
     context: Floats  # (c,), words in and near the member, over the largest; [0, 1]
     own: Floats  # (c,), the part of `context` from the member's own words
-    coverage: Floats  # (c,), the session as one document, over the largest; [0, 1]
+    coverage: Floats  # (c,), the session as one document, over the largest; x WING_PART in a wing
     speakers: NDArray[np.int32]  # (c,), ordinal of the concept that speaks, -1 for none
     said: NDArray[np.bool_]  # bool (c,), the query names the speaker
     company: NDArray[np.bool_]  # bool (c,), in a wing where that person speaks
@@ -82,11 +84,13 @@ def listen(
     mask: NDArray[np.bool_] | None = None,
     speakers: Sequence[int] = (),
     wings: NDArray[np.int32] | None = None,
+    in_wing: bool = False,
 ) -> Talk | None:
     """Return the scores that the sessions of the best candidates lend to all their members.
 
     `mask` is (n,), True where a memory may be seen: others neither lend nor receive. `wings` are
-    (n,) codes, -1 for none; `speakers` the ordinals of concepts that the query names.
+    (n,) codes, -1 for none; `speakers` the ordinals of concepts that the query names; `in_wing`
+    whether one wing is searched.
     """
     sizes = _visible_sizes(sessions, mask)
     active, left_out = _active_sessions(pool, base, sessions, sizes)
@@ -113,7 +117,7 @@ def listen(
         words=words,
         context=heard * scale,
         own=words.sum(axis=0) * scale,
-        coverage=_over_peak(coverage),
+        coverage=_over_peak(coverage) * (WING_PART if in_wing else 1.0),
         speakers=speaking,
         said=said,
         company=company,

@@ -452,6 +452,7 @@ class GraphLeg(NamedTuple):
     weight: float  # on everything that is added, > 0
     session_weight: float = 1.0  # further factor on what sessions lend; 0 asks none
     as_of_us: int | None = None  # walk the edges that held then; None: those that still hold
+    in_wing: bool = False  # whether one wing is searched
 
     def link(self, query: str) -> tuple[Link, ...]:
         """Return the concepts that a query names, as far as the mask shows them."""
@@ -533,7 +534,7 @@ class GraphLeg(NamedTuple):
         ordinals, wings = [link.ordinal for link in speakers], self.graph.wings
         return listen(
             positions, scores, self.graph.sessions, terms,
-            mask=self.mask, speakers=ordinals, wings=wings,
+            mask=self.mask, speakers=ordinals, wings=wings, in_wing=self.in_wing,
         )  # fmt: skip
 
 

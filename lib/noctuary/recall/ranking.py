@@ -198,10 +198,12 @@ def _with_graph(search: Search, text: str, ranking: BaseRanking, rows: Rows) -> 
         everyone = np.concatenate([positions, rest]) if rest.size else positions
         return fuse(everyone, legs, profile)[: positions.size]
 
-    as_of_us = None if search.query.scope.as_of is None else search.now_us
+    scope = search.query.scope
+    as_of_us = None if scope.as_of is None else search.now_us
     with run.step("graph"):
         weights = (profile.graph_weight, profile.session_weight)
-        leg = GraphLeg(search.graph, rows.memories, *weights, as_of_us)
+        in_wing = scope.wing is not None
+        leg = GraphLeg(search.graph, rows.memories, *weights, as_of_us, in_wing)
         links = search.once(("links", text), lambda: leg.link(text))
         found = leg.rank(text, links, ranking.positions[:size], ranking.fused[:size], fuse_at)
     ranking = ranking._replace(links=None if rows.hide_any else links)

@@ -204,6 +204,12 @@ def test_a_hidden_memory_neither_lends_nor_receives_nor_counts() -> None:
     assert talk.coverage.tolist() == pytest.approx([1.0] * 3 + [ratio] * 2)
 
 
+def test_a_sessions_words_tell_half_inside_one_wing() -> None:
+    everywhere, inside = heard(), heard(in_wing=True)
+    assert inside.coverage.tolist() == pytest.approx([0.5 * c for c in everywhere.coverage])
+    assert inside.context.tolist() == everywhere.context.tolist()
+
+
 def test_without_a_session_or_anybody_to_see_there_is_no_talk() -> None:
     assert listen(ints(6), floats(1.0), CORPUS, TERMS) is None
     assert listen(ints(), floats(), CORPUS, TERMS) is None
