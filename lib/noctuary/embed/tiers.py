@@ -10,7 +10,6 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -70,28 +69,11 @@ def connect(place: Path) -> Any:
     unset = "LANCEDB_LOG" not in os.environ
     os.environ.setdefault("LANCEDB_LOG", "error")
     try:
-        with _built_when_used():
-            import lancedb
+        import lancedb
     finally:
         if unset:
             del os.environ["LANCEDB_LOG"]
     return lancedb.connect(str(place))
-
-
-@contextmanager
-def _built_when_used() -> Generator[None]:
-    """Let pydantic build what is declared meanwhile when it is first used."""
-    # lancedb brings a client of a server: 400 validators that nobody here uses, .5 s to build.
-    import pydantic
-
-    known = pydantic.ConfigDict, pydantic.validate_call
-    later = pydantic.ConfigDict(defer_build=True)
-    pydantic.ConfigDict = partial(known[0], **later)
-    pydantic.validate_call = partial(known[1], config=later)
-    try:
-        yield
-    finally:
-        pydantic.ConfigDict, pydantic.validate_call = known
 
 
 # The approximate index of a tier: which kind, how it is kept up to date, what it covers.

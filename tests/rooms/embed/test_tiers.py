@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -305,31 +303,6 @@ def test_the_log_level_of_the_caller_is_left_alone(
     monkeypatch.delenv("LANCEDB_LOG", raising=False)
     store.sync()
     assert "LANCEDB_LOG" not in os.environ
-
-
-_CLIENT = """
-import sys
-from pathlib import Path
-from pydantic import ConfigDict, ValidationError, validate_call
-from noctuary.embed.tiers import connect
-connect(Path(sys.argv[1]))
-import pydantic
-assert (pydantic.ConfigDict, pydantic.validate_call) == (ConfigDict, validate_call)
-from lance_namespace_urllib3_client.api import TableApi
-from lance_namespace_urllib3_client.models import TableExistsRequest as Asked
-assert not Asked.__pydantic_complete__, "built although nobody uses it"
-assert Asked(id=["a"]).id == ["a"] and Asked.__pydantic_complete__
-for refused in (lambda: Asked(id=3), lambda: TableApi().table_exists(3)):
-    try:
-        refused()
-    except ValidationError:
-        continue
-    raise AssertionError("accepted")
-"""
-
-
-def test_the_client_that_lancedb_brings_is_built_when_it_is_used(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", _CLIENT, str(tmp_path)], check=True, timeout=120)
 
 
 def test_a_lost_tier_is_backfilled_and_no_other_is_touched(store: TierStore) -> None:
