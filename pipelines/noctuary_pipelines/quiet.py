@@ -160,9 +160,11 @@ def report_looks(instance: dg.DagsterInstance, site: Site) -> None:
         return
     last = instance.get_latest_materialization_event(snapshot.key)
     known = last.asset_materialization if last else None
-    versions = {k: v for k, v in (known.tags or {}).items() if "version" in k} if known else {}
+    seen = (known.tags or {}) if known else {}
+    # With its versions and inputs: without them the UI shows the snapshot as out of date.
+    tags = {k: v for k, v in seen.items() if "version" in k or "input" in k}
     for moment in kept["looks"]:
         metadata = {"looked_at": moment, "reused": True, "found": "nothing changed"}
-        event = dg.AssetMaterialization(snapshot.key, metadata=metadata, tags=versions)
+        event = dg.AssetMaterialization(snapshot.key, metadata=metadata, tags=tags)
         instance.report_runless_asset_event(event)
     write_text(site.paths.quiet, json.dumps({**kept, "looks": []}) + "\n")
