@@ -802,7 +802,7 @@ def test_why_and_context_say_what_their_commands_say(owned_store: Store) -> None
 def test_every_tool_and_resource_answers_in_both_eras(owned_store: Store, mode: str) -> None:
     async def look(client: Client) -> None:
         found = await call(client, "recall", query="spare key", k=2, explain=True)
-        assert [m["id"] for m in found["memories"]] == [119, 101]
+        assert [m["id"] for m in found["memories"]] == [101, 119]
         first = found["memories"][0]
         item = await read(client, first["uri"])
         for identifier in (first["id"], str(first["id"])):
