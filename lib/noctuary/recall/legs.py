@@ -86,6 +86,11 @@ class Leg(NamedTuple):
         order = np.lexsort((positions, -scores))
         return self._replace(ranking=positions[order[scores[order] > 0.0]][:depth])
 
+    def followed_by(self, positions: NDArray[np.int64], depth: int) -> Leg:
+        """Return the leg with the best of these, as far as it has not ranked them, at its end."""
+        late = self.among(positions[~np.isin(positions, self.ranking)], depth).ranking
+        return self._replace(ranking=np.concatenate([self.ranking, late]))
+
     def rank_of(self) -> dict[int, int]:
         """Return the 1-based rank of every ranked position."""
         return {int(p): rank for rank, p in enumerate(self.ranking, start=1)}

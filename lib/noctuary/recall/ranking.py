@@ -120,8 +120,7 @@ def _with_said(search: Search, text: str, leg: Leg, depth: int) -> Leg:
     saying = pool_candidates([reader.posting_positions[a:b].astype(np.int64) for a, b in slices])
     if searched is not None:
         saying = saying[searched[saying]]
-    late = leg.among(saying[~np.isin(saying, leg.ranking)], depth).ranking
-    return leg._replace(ranking=np.concatenate([leg.ranking, late]))
+    return leg.followed_by(saying, depth)
 
 
 def _open_summaries(
@@ -178,9 +177,7 @@ def _with_quota(search: Search, leg: Leg, rows: Rows) -> Leg:
     mask = None if searched is None else searched[:end]
     quota, wings = search.profile.wing_quota, search.reader.wing_codes
     found = quota_positions(wings, leg.all_scores[:end], quota, mask)
-    late = found[~np.isin(found, leg.ranking)]
-    late = late[np.lexsort((late, -leg.all_scores[late]))]
-    return leg._replace(ranking=np.concatenate([leg.ranking, late]))
+    return leg.followed_by(found, found.size)
 
 
 def _with_graph(search: Search, text: str, ranking: BaseRanking, rows: Rows) -> BaseRanking:

@@ -453,3 +453,17 @@ def test_a_hit_leads_over_a_rare_name_to_the_rest_of_the_question(empty_store: S
     assert led is not None
     assert (led.relation, led.seed_id, led.concept) == ("shares_concept", 101, "Ada Quill")
     assert graphs.get("103") is None, "with it, the hit holds no more of the question"
+
+
+def test_a_session_of_facts_lends_half_inside_a_wing(empty_store: Store) -> None:
+    texts = ("The harbour ledger is blue.", "It lies beside the stove.", "The harbour is deep.")
+    facts = [memory(text, session_id="s", wing="boats", is_turn=False) for text in texts[:2]]
+    empty_store.publish(renumber([*facts, memory(texts[2], wing="boats")]))
+    recaller, lent = Recaller.open(empty_store.root), list[float]()
+    for wing in (None, "boats"):
+        found = recaller.recall("harbour ledger", 3, scope=Scope(wing=wing))
+        graph = next(m.graph for m in found.memories if str(m.id) == "102")
+        assert graph is not None
+        lent.append(graph.shares["in_session"])
+    assert lent[1] == pytest.approx(lent[0] / 2)
+    assert lent[1] > 0.0
