@@ -52,7 +52,7 @@ class Found(NamedTuple):
     name: str  # its folded name, never empty
     start: int  # first character in the content, or NO_SPAN
     end: int  # one past the last character, or NO_SPAN
-    surface: str
+    surface: str  # as the content has it; a subject also under its other spellings
 
 
 class Stated(NamedTuple):
