@@ -65,7 +65,7 @@ from noctuary_assets.reporting import judge, report_stage
 # changed, must reach the snapshot.
 CORPUS = Stage(
     "corpus_export",
-    "2",
+    "3",
     (MEMORIES, TURNS, QUARANTINE, *(f"corpus/{name}" for name in EVIDENCE_FILES)),
 )
 

@@ -74,7 +74,7 @@ READ_SIDE = frozenset(
         "core.errors", "core.files", "core.foreign_json", "core.formats", "core.locks",
         "core.manifest", "core.settings", "core.sqlite", "core.store", "core.tombstones",
         "core.types",
-        "text.dates", "text.flags", "text.kinds", "text.marks", "text.tokens",
+        "text.dates", "text.flags", "text.kinds", "text.marks", "text.orders", "text.tokens",
         "sources.live",
         "embed.default_model", "embed.fingerprint", "embed.lean", "embed.wordpiece",
         "lexical.search",

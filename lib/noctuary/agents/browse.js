@@ -213,7 +213,7 @@ function memoryParts(item) {
   const told = {
     created: when(item.created_at), wing: item.wing, room: item.room,
     category: item.category, importance: item.importance.toFixed(2), tags: item.tags.join(", "),
-    session: item.session_id, user: item.user,
+    session: item.session_id, user: item.user, "written by": item.written_by,
     summary: item.summarized_by === undefined ? undefined : memoryLink(item.summarized_by),
   };
   return [...said, make("div", { class: "whole" }, item.content), facts(told)];

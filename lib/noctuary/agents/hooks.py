@@ -249,7 +249,7 @@ def _inject_new(
 ) -> str:
     """Return the block of memories that are new to the session, and remember them."""
     from noctuary.context.inject import distinct
-    from noctuary.context.render import worth_injecting
+    from noctuary.context.render import held_back, worth_injecting
 
     state = process.continue_session(event)
 
@@ -259,8 +259,9 @@ def _inject_new(
         return state.knows(memory) or (is_said and not state.compactions)
 
     def worth(answer: Answer) -> list[Mapping[str, Any]]:
-        # Without a judgement nothing is left out.
-        return worth_injecting(answer if settings.abstain else {**answer, "answerability": None})
+        # Without a judgement none is below a bar.
+        judged = answer if settings.abstain else {**answer, "answerability": None}
+        return [m for m in worth_injecting(judged) if held_back(m, settings.origins) is None]
 
     found = worth(result)
     kept = distinct(found, is_known=is_known)
@@ -310,6 +311,7 @@ def _on_session_start(event: HookEvent, process: HookProcess) -> Reply:
     if isinstance(settings, Failure):
         return Reply(failure=settings)
     from noctuary.context.inject import distinct
+    from noctuary.context.render import held_back
 
     best = state.best_first()
     result = process.fetch([i.memory_id for i in best], user=settings.user or None)
@@ -317,9 +319,8 @@ def _on_session_start(event: HookEvent, process: HookProcess) -> Reply:
         process.write_session(event.session_id, state)
         return Reply(failure=result)
     found = {key_of(m): m for m in result.get("memories") or ()}
-    restored = distinct(
-        [{**found[key], "final_score": i.score} for i in best if (key := i[:2]) in found]
-    )
+    known = ({**found[key], "final_score": i.score} for i in best if (key := i[:2]) in found)
+    restored = distinct([m for m in known if held_back(m, settings.origins) is None])
     budget = settings.restore_tokens
     text, shown = _make_block(process, restored, budget, result.get("store"))
     process.write_session(event.session_id, state.with_injected(shown))
@@ -644,7 +645,7 @@ def fetch_memories(
     mask, _ = build_mask(Scope(user=user), reader.facets, reader.created_at_us)
     positions = visible_positions(reader, mask, memory_ids)
     rows, ids = reader.describe(positions), reader.public_ids(positions)
-    fields = ("content", "category", "wing", "room", "session_id", "user")
+    fields = ("content", "category", "wing", "room", "session_id", "user", "origin")
     return [
         {
             "id": ids[p],

@@ -28,7 +28,7 @@ from noctuary.context.inject import wordings_of
 from noctuary.core.errors import NoctuaryError, StoreError
 from noctuary.core.files import hash_json
 from noctuary.core.store import StorePaths, find_home, find_store, last_night_hours
-from noctuary.core.types import MemoryRecord
+from noctuary.core.types import MemoryRecord, Origin
 from noctuary.graph.fold import ROLES
 from noctuary.graph.view import GraphSource, NameBook, describe_concept, evidence_line, open_graph
 from noctuary.graph.walk import OPEN_END_US
@@ -274,7 +274,7 @@ def remember_in_view(
     """Keep a memory, and say whether this view's recall finds it."""
     kept = remember(
         text, wing=view.narrowed_to(wing), room=room, user=view.user, tags=tags,
-        importance=importance, supersedes=supersedes, wait_s=wait_s,
+        importance=importance, supersedes=supersedes, wait_s=wait_s, origin=Origin.ASSISTANT,
     )  # fmt: skip
     is_here, note = False, f"recall finds it after `noctuary nightly {kept.source}`"
     if kept.is_live:
@@ -525,6 +525,7 @@ def memory_fields(reader: SnapshotReader, position: int) -> Fields:
         "created_at": iso(row["created_at_us"]),
         "sources": sources or None,
         **{name: row[name] for name in _ROW_FIELDS},
+        "written_by": row["origin"],
     }
 
 
@@ -538,6 +539,7 @@ def live_fields(reader: SnapshotReader, record: MemoryRecord) -> Fields:
         "tags": [tag.strip() for tag in record.tags.split(",") if tag.strip()],
         "created_at": iso(record.created_at_us),
         **{name: getattr(record, name) for name in _ROW_FIELDS},
+        "written_by": record.origin,
     }
 
 

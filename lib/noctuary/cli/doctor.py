@@ -26,10 +26,10 @@ from noctuary.core.files import make_private, open_to_others
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.manifest import Manifest, full_check, read_manifest, read_pointer
 from noctuary.core.settings import Settings
-from noctuary.core.sqlite import open_log
+from noctuary.core.sqlite import connect_immutable, open_log
 from noctuary.core.store import StorePaths, find_home
 from noctuary.core.tombstones import read_tombstones
-from noctuary.core.types import NOTHING
+from noctuary.core.types import NOTHING, Origin
 from noctuary.embed.fingerprint import EncoderFingerprint, require_same
 from noctuary.embed.hosted import read_description
 from noctuary.embed.lean import LeanEncoder
@@ -42,6 +42,7 @@ from noctuary.sources.echo import read_injections
 from noctuary.sources.histories import is_transcripts
 from noctuary.sources.ingest import find_unread_sessions
 from noctuary.sources.several import TRANSCRIPTS
+from noctuary.text.orders import reads_like_order
 from noctuary.usage.access_log import ACCESS_LOG
 from noctuary.usage.reader import UsageReader
 from noctuary.work.http import read_api_key
@@ -56,8 +57,9 @@ def doctor(fix: bool, store: str | None) -> None:
     """Look for faults and say how to fix them.
 
     Checks the settings, who may read the store, the pointer, every checksum of the current
-    snapshot, its age, the encoder, the source, the transcripts, the last verdict, the working
-    files and logs, the warm server, the agents' hooks, and the MCP server.
+    snapshot, its age, the encoder, the source, the transcripts, the last verdict, memories that
+    read like orders, the working files and logs, the warm server, the agents' hooks, and the MCP
+    server.
 
     Exit code 1 if anything fails; warnings alone are 0.
     """
@@ -112,6 +114,7 @@ _REMEDIES = {
     "transcripts": "correct transcripts.path: agents delete old transcripts, unread or not",
     "sessions": "update noctuary; until then what you said in them is not kept",
     "gate": "read {verdict}; the snapshot before it keeps serving",
+    "orders": "read them with `noctuary browse`; `noctuary forget` removes what somebody planted",
     "injections": "move {file} away; only tags identify earlier injections then",
     "usage": "run `noctuary nightly`: it rewrites the file",
     "archive": "restore the file from a backup, or remove it: then nothing is archived any more",
@@ -153,6 +156,7 @@ def _warn_if(key: str, fault: str | None, fine: str, **told: object) -> Finding:
     return _warn(key, fault, **told) if fault else _ok(key, fine)
 
 
+_NAMED_ORDERS = 10
 _BREAKS = (errors.NoctuaryError, OSError, ValueError, KeyError, TypeError, sqlite3.Error)
 
 
@@ -253,6 +257,7 @@ def check_serving(paths: StorePaths, settings: Settings, *, is_hooked: bool) -> 
     location = manifest.source.get("location", "")
     yield _warn_if("source", find_source_fault(manifest), f"{location} can be read")
     yield check_abstention(directory, wants=is_hooked and settings.hook.abstain)
+    yield _check_orders(directory / layout.ROWS_FILE)
 
 
 def _check_encoder(paths: StorePaths, manifest: Manifest) -> Finding:
@@ -305,6 +310,19 @@ def check_abstention(snapshot: Path, *, wants: bool) -> Finding:
     if calibration is None and wants:
         return _warn("abstention", "not calibrated: prompts get the best memories, however unlike")
     return _ok("abstention", "not calibrated, nor needed" if calibration is None else "calibrated")
+
+
+def _check_orders(rows: Path) -> Finding:
+    """List memories that read like orders to the agent, those that their user typed aside."""
+    with closing(connect_immutable(rows)) as db:
+        sql = "SELECT memory_id, content FROM memories WHERE origin <> ? ORDER BY position"
+        told = db.execute(sql, (Origin.USER,))
+        found = [str(memory_id) for memory_id, content in told if reads_like_order(content)]
+    if not found:
+        return _ok("orders", "no memory reads like an order to the agent")
+    more = f" and {len(found) - _NAMED_ORDERS:,} more" if len(found) > _NAMED_ORDERS else ""
+    said = f"{', '.join(found[:_NAMED_ORDERS])}{more} read like orders to the agent"
+    return _warn("orders", f"{said}: no prompt gets them")
 
 
 # What nights read and write: transcripts, the verdict, logs, files.

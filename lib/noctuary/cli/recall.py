@@ -16,6 +16,7 @@ import click
 from noctuary.cli import main as cli
 from noctuary.core.errors import MemoryRefusedError, NoctuaryError
 from noctuary.core.settings import FUSIONS, Settings
+from noctuary.core.types import Origin
 from noctuary.text.marks import visible_line
 
 if TYPE_CHECKING:
@@ -151,10 +152,13 @@ def recall(
     result = _recall_here(asked, name, flags) if served is None else served
     if for_prompt:
         from noctuary.context.inject import inject
+        from noctuary.recall.profile import current_settings
 
-        done = inject(result, on_record=not asked["dry_run"])
+        origins = current_settings()[0].hook.origins
+        done = inject(result, on_record=not asked["dry_run"], origins=origins)
         result["injection"] = {
             "text": done.text, "memories": done.memories, "left_out": done.left_out,
+            "held_back": done.held_back,
         }  # fmt: skip
         if done.warning is not None:
             result["warnings"].append({"code": "injection_log", "message": done.warning})
@@ -204,7 +208,9 @@ def _injection_lines(result: dict[str, Any]) -> Iterator[str]:
     if result["injection"]["text"]:
         yield result["injection"]["text"]
         return
-    if not result["memories"] or judged is None:
+    if result["injection"]["held_back"]:
+        why = f"what was found is not trusted (docs/trust.md); {rather}"
+    elif not result["memories"] or judged is None:
         why = "nothing was found"
     elif judged["abstain"]:
         needed = f"score {judged['score']:.3f}, at least {judged['threshold']:.3f} is needed"
@@ -250,7 +256,10 @@ def _explain_lines(memory: Row) -> Iterator[str]:
     if legs:
         yield f"{_INDENT}{legs}"
     yield from step_lines(memory.get("score_events") or ())
-    yield f"{_INDENT}= {memory['final_score']:.3f}  (importance {memory['importance']:.2f})"
+    # Of an imported memory nobody knows who wrote it.
+    origin = "" if memory["origin"] == Origin.IMPORT else f", origin {memory['origin']}"
+    shown = f"importance {memory['importance']:.2f}{origin}"
+    yield f"{_INDENT}= {memory['final_score']:.3f}  ({shown})"
     for name, value in memory.get("annotations", {}).items():
         yield f"{_INDENT}note: {name.replace('_', ' ')} {_short(value)}"
 

@@ -403,7 +403,7 @@ TABLES = {
             "memory_id": TEXT, "position": WHOLE, "content": TEXT, "category": TEXT, "tags": TEXT,
             "expanded_keywords": TEXT, "importance": REAL, "created_at": MOMENT,
             "updated_at": MOMENT, "session_id": TEXT, "wing": TEXT, "room": TEXT, "user": TEXT,
-            "is_turn": FLAG, "content_hash": TEXT,
+            "is_turn": FLAG, "content_hash": TEXT, "origin": TEXT,
         },
     ),
     "concepts": Table(

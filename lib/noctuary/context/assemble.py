@@ -18,7 +18,7 @@ from noctuary.context import prompt
 from noctuary.context.documents import HARD, SOFT, VARIANT, Node, load_documents
 from noctuary.context.inject import line_of, wordings_of
 from noctuary.context.prompt import Context, ContextProfile, Degradation, Part, Section, Turn
-from noctuary.context.render import Line, render_block
+from noctuary.context.render import Line, held_back, render_block
 from noctuary.core.errors import EncoderError, SnapshotMissingError, StoreError
 from noctuary.core.types import UNDATED_US, to_micros
 from noctuary.embed.lean import LeanEncoder
@@ -498,6 +498,7 @@ class StoreSearch:
         self._encoder: LeanEncoder | OnnxEncoder | None = None
         settings, bad_settings = current_settings()
         self.warnings = list(bad_settings)
+        self._origins = settings.hook.origins
         try:
             self.recaller, found = find_serving(store)
             recaller = self.recaller
@@ -548,7 +549,9 @@ class StoreSearch:
             if m.support is None or m.support >= bar:
                 dense = m.dense if self.knows_cosines else None
                 numbers = (None, None) if dense is None else (dense.score, m.final_score)
-                found.append(of_memory(m.to_json(), *numbers))
+                memory = m.to_json()
+                if held_back(memory, self._origins) is None:
+                    found.append(of_memory(memory, *numbers))
         return found, list(result.warnings)
 
     def similarities(self, query: str, texts: Sequence[str]) -> list[float | None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from noctuary.context import render
 from noctuary.context.render import Line
 from noctuary.core.store import StorePaths
+from noctuary.core.types import INJECTED_ORIGINS, Origin
 from noctuary.sources import injected
 from noctuary.sources.injected import (
     InjectedWording,
@@ -45,6 +46,10 @@ _FRAME_UNITS = render.FRAME_CHARS - render.COUNT_CHARS  # without the number of 
 ECHO_BYTES = 32
 
 _DAY_CHARS = len("2026-03-01")
+# Who wrote a memory, where that is known and was not its user.
+_BY: Mapping[Any, str] = {
+    Origin.ASSISTANT: "by an agent", Origin.FILE: "from a file", Origin.TOOL: "by a tool",
+}  # fmt: skip
 
 
 class Injection(NamedTuple):
@@ -53,6 +58,7 @@ class Injection(NamedTuple):
     text: str  # the block; "" where nothing was recalled
     memories: int  # how many it holds
     left_out: int  # how many did not fit
+    held_back: int = 0  # how many were not trusted (`render.held_back`)
     warning: str | None = None  # why it is not on record; the tag still identifies the block
 
 
@@ -62,11 +68,12 @@ def inject(
     max_chars: int = MAX_BLOCK_CHARS,
     max_tokens: int | None = None,
     on_record: bool = True,
+    origins: Collection[str] = INJECTED_ORIGINS,
 ) -> Injection:
     """Return the block that a hook puts into a prompt, and record hashes of it.
 
-    Only memories that reach the answer's bar are in it (`worth_injecting`), and of those that say
-    the same the best (`distinct`).
+    Only memories that reach the answer's bar are in it (`worth_injecting`), none that is
+    `held_back`, and of those that say the same the best (`distinct`).
 
     Args:
         result: A `RecallResult`, or its `to_json()`.
@@ -74,10 +81,14 @@ def inject(
         max_tokens: Most tokens of it, as `noctuary.text.marks` estimates them; None for no limit.
         on_record: Write hashes of it to the store's `injected.sqlite`. If off, noctuary cannot
             recognise the text once it has lost its tag.
+        origins: Whose memories may be in it (`hook.origins`).
     """
     plain = result if isinstance(result, Mapping) else result.to_json()
-    found = distinct(render.worth_injecting(plain))
+    worth = render.worth_injecting(plain)
+    trusted = [memory for memory in worth if render.held_back(memory, origins) is None]
+    found = distinct(trusted)
     block = make_block(found, max_chars, max_tokens)
+    block = block._replace(held_back=len(worth) - len(trusted))
     if not on_record:
         return block
     shown, query = found[: block.memories], str(plain.get("query", ""))
@@ -292,6 +303,7 @@ def line_of(memory: Mapping[str, Any]) -> Line:
     made = memory.get("created_at")
     day = made[:_DAY_CHARS] if isinstance(made, str) and made else "undated"
     place = render.place_of(_name(memory.get("wing")), _name(memory.get("room")))
+    place = "; ".join(filter(None, (place, _BY.get(memory.get("origin")))))
     return Line(str(memory.get("id")), day, render.one_line(str(memory.get("content", ""))), place)
 
 

@@ -5,11 +5,13 @@ Read side: standard library only. `sources.injected` recognises the block again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
+from noctuary.core.types import INJECTED_ORIGINS, Origin
 from noctuary.sources.injected import CLOSING, ID_CHARS, NOTE, TAG, hash_words, words_of
 from noctuary.text.marks import visible
+from noctuary.text.orders import reads_like_order
 
 # Characters of one memory, cut at a space: a pasted file must not displace all others.
 MAX_MEMORY_CHARS = 1_500
@@ -31,6 +33,19 @@ def worth_injecting(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         return []
     bar = answerability.get("bar", 0.0)
     return [memory for memory in memories if memory.get("support", bar) >= bar]
+
+
+def held_back(memory: Mapping[str, Any], origins: Collection[str] = INJECTED_ORIGINS) -> str | None:
+    """Return why a memory may not go into a prompt, or None.
+
+    Its origin is none of those given, or it reads like an order to the agent and its user did not
+    type it.
+    """
+    origin = memory.get("origin", Origin.IMPORT)
+    if origin not in origins:
+        return f"its origin is {origin}"
+    is_order = origin != Origin.USER and reads_like_order(str(memory.get("content", "")))
+    return "it reads like an order to the agent" if is_order else None
 
 
 class Line(NamedTuple):

@@ -40,7 +40,8 @@ def _made(version: int, *files: str) -> Format:
     return Format(version, files, is_kept=False, older=older, newer="rebuilt")
 
 
-OWN_STORE = _kept(2, "memories.sqlite", older="migrated")
+OWN_STORE = _kept(3, "memories.sqlite", older="migrated")
+OWN_APPLICATION_ID = 0x6E6F6374  # "noct": noctuary made this claude-memory store
 TURNS = _kept(1, "STORE/turns.sqlite")
 ARCHIVE = _kept(1, "STORE/archive.sqlite")
 ACCESS_LOG = _kept(1, "STORE/access.sqlite")
@@ -57,12 +58,12 @@ KEYED = _kept(
     older="read", newer="read",
 )  # fmt: skip
 
-SNAPSHOT = _made(5, "STORE/snapshots", "STORE/candidates")
+SNAPSHOT = _made(6, "STORE/snapshots", "STORE/candidates")
 ENCODER = _made(2, "STORE/encoders/*/encoder.json")
 HOSTED_MODEL = _made(1, "STORE/encoders/*/hosted.json")
 USAGE = _made(1, "STORE/usage.sqlite")
 CONTENT = _made(2, "STORE/work/content")
-EXPORT_REPORT = _made(1, "STORE/work/corpus/report.json")
+EXPORT_REPORT = _made(2, "STORE/work/corpus/report.json")
 GRAPH_STATE = _made(3, "STORE/work/graph.duckdb")
 HOOK_COUNTS = _made(1, "hooks/counters.json", "hooks/sessions")
 REST = _made(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit, urlunsplit
 
 from noctuary.core.errors import ConfigError
-from noctuary.core.types import NOTHING
+from noctuary.core.types import INJECTED_ORIGINS, NOTHING, Origin
 
 
 def nearest_names(name: str, known: Iterable[str], most: int = 1) -> list[str]:
@@ -191,6 +191,7 @@ class HookSettings(NamedTuple):
     in_subagents: bool = False
     capture: bool = True
     start_server: bool = True
+    origins: tuple[str, ...] = INJECTED_ORIGINS
 
 
 class ScheduleSettings(NamedTuple):
@@ -322,6 +323,7 @@ class Settings(NamedTuple):
         told = {name: getattr(self, name)._asdict() for name in _KEYS if name != _NOT_IN_JSON}
         told["corpus"]["turn_categories"] = list(self.corpus.turn_categories)
         told["transcripts"]["wings"] = list(self.transcripts.wings)
+        told["hook"]["origins"] = list(self.hook.origins)
         return told
 
 
@@ -390,6 +392,10 @@ _CHECKS: Mapping[str, _Check] = {
     "hook.restore_tokens": _at_least(0),
     "hook.deadline_ms": _ABOVE_ZERO,
     "hook.scope": _one_of("store", "project"),
+    "hook.origins": (
+        f"list some of {', '.join(Origin)}",
+        lambda value: set(value) <= set(Origin),
+    ),
     "sensor.poll_seconds": _at_least(1),
     "sensor.minimum_minutes": _at_least(0),
     "runner.kind": _one_of("local", "ray"),

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
@@ -28,6 +29,31 @@ DAMAGED_TEXT = "(the text of this memory is damaged: `noctuary doctor` says what
 """In the place of a text that is not the one that was published."""
 
 
+class Origin(StrEnum):
+    """Who wrote a memory, the most trusted first; only a reader that knows says so."""
+
+    USER = "user"  # typed by its user
+    ASSISTANT = "assistant"  # said or noted by an agent
+    IMPORT = "import"  # of a store that does not tell
+    FILE = "file"  # read from a note or a page
+    TOOL = "tool"  # calls and results of tools, and nothing else
+
+
+INJECTED_ORIGINS = tuple(origin.value for origin in Origin if origin is not Origin.TOOL)
+"""Whose memories go into prompts where `hook.origins` does not say otherwise."""
+
+
+def least_trusted(origins: Iterable[str]) -> str:
+    """Return the least trusted of some origins: what is made of several is trusted like it."""
+    return max(map(Origin, origins), key=list(Origin).index, default=Origin.IMPORT)
+
+
+def with_origin(fields: dict[str, object]) -> dict[str, object]:
+    """Return a row of a SQLite store; its column `origin`, as the own store has it, is believed."""
+    origin = fields.get("origin")
+    return {**fields, "origin": Origin(origin)} if origin in set(Origin) else fields
+
+
 class MemoryRecord(NamedTuple):
     """One exported memory: the input of every builder."""
 
@@ -46,6 +72,7 @@ class MemoryRecord(NamedTuple):
     user: str | None  # whose memory it is
     is_turn: bool  # a turn of a conversation, as against a distilled memory
     content_hash: str  # over every field that a derived artifact may depend on, not the position
+    origin: str = Origin.IMPORT  # an `Origin`; nothing is derived from it, so no hash holds it
 
 
 CONTENT_HASH_VERSION = "memory/1"
@@ -53,7 +80,7 @@ CONTENT_HASH_VERSION = "memory/1"
 
 
 def content_hash(record: MemoryRecord) -> str:
-    """Return the SHA-256 over every field of a memory except its position."""
+    """Return the SHA-256 over every field of a memory except its position and its origin."""
     optional = (record.session_id, record.wing, record.room, record.user)
     return hash_text(
         CONTENT_HASH_VERSION,

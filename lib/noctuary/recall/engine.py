@@ -96,7 +96,9 @@ def _scale_dates(all_us: NDArray[np.int64], chosen: Positions) -> Scores:
 
 # From candidates to memories: rows, legs, the graph's path, what the phases did.
 
-_SHOWN = ("content", "category", "tags", "importance", "wing", "room", "session_id", "user")
+_SHOWN = (
+    "content", "category", "tags", "importance", "wing", "room", "session_id", "user", "origin",
+)  # fmt: skip
 
 
 class _Found(NamedTuple):

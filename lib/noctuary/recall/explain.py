@@ -11,7 +11,7 @@ import numpy as np
 
 from noctuary.core.errors import EncoderError, SnapshotCorruptError, StoreError
 from noctuary.core.foreign_json import parse_json
-from noctuary.core.types import NOTHING, from_micros
+from noctuary.core.types import NOTHING, Origin, from_micros
 from noctuary.graph.walk import SEED_COUNT
 from noctuary.recall.engine import Recaller
 from noctuary.recall.inputs import Inputs
@@ -23,6 +23,7 @@ from noctuary.recall.result import MemoryId, RecallResult, RecallWarning, plain
 from noctuary.recall.rows import Rows
 from noctuary.recall.search import BREAKDOWN_KEYS, Row
 from noctuary.recall.trace import LIMIT, TURN_VIEW
+from noctuary.text.orders import reads_like_order
 
 # `why`: the first stage of a recall that lost a memory. The recall is the real one, as a dry run
 # with every explanation on. A memory of another user gets the same answer as an unknown id.
@@ -105,7 +106,11 @@ def explain_memory(
         why = _archived(reader, inputs, memory_id, stands)
     else:
         why = _turn_of_summary(recaller, query, rows, memory_id, stands, result)
-    return why._replace(result=result)
+    row = reader.describe([position])[position]
+    said, facts = why.sentences, {**why.facts, "origin": row["origin"]}
+    if row["origin"] != Origin.USER and reads_like_order(row["content"]):
+        said = (*said, "It reads like an order to the agent, so no prompt gets it (docs/trust.md).")
+    return why._replace(result=result, sentences=said, facts=facts)
 
 
 def _full_id(reader: SnapshotReader, inputs: Inputs, scope: Scope, memory_id: str) -> str:
@@ -446,6 +451,7 @@ class Source(NamedTuple):
     room: str | None
     session_id: str | None
     user: str | None
+    origin: str
 
 
 class Parent(NamedTuple):
@@ -509,7 +515,7 @@ def _expansion(
         gate["facts"] = parse_json(lineage["facts"])
     rows, ids = reader.describe([position, *sources]), reader.public_ids(sources)
     created = {p: from_micros(rows[p]["created_at_us"]) for p in sources}
-    shown = ("content", "category", "wing", "room", "session_id", "user")
+    shown = ("content", "category", "wing", "room", "session_id", "user", "origin")
     return Expansion(
         summary_id=summary_id,
         text=rows[position]["content"],

@@ -81,7 +81,7 @@ class LiveRows:
     def describe(self, position: int) -> dict[str, Any]:
         """Return a row as `SnapshotReader.describe` does."""
         row = self.rows[position - self.first_live]
-        names = ("memory_id", "content", "importance", "created_at_us", *_FACETS)
+        names = ("memory_id", "content", "importance", "created_at_us", "origin", *_FACETS)
         tags = tuple(t.strip() for t in row.tags.split(",") if t.strip())
         rest = {"position": position, "tags": tags, "is_turn": int(row.is_turn), "sources": ()}
         return {**{name: getattr(row, name) for name in names}, **rest, "live": True}

@@ -21,7 +21,7 @@ from noctuary.core.files import group_arrays, read_array, read_arrays, release_p
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.manifest import Manifest
 from noctuary.core.store import StorePaths
-from noctuary.core.types import DAMAGED_TEXT, summary_id
+from noctuary.core.types import DAMAGED_TEXT, least_trusted, summary_id
 from noctuary.graph.sessions import SessionArrays
 from noctuary.graph.walk import GraphArrays, MentionArrays, RareConcepts
 from noctuary.lexical.search import K1, B, idf
@@ -262,13 +262,14 @@ class SnapshotReader(SnapshotRows):
 
         A text that does not match its row's content hash, or its summary's id, is DAMAGED_TEXT.
         A summary has its own id and text, the category "summary", the scope of its first turn, the
-        date of its latest and the importance of its most important one. A live row has "live".
+        date of its latest, the importance of its most important and the origin of its least trusted
+        one. A live row has "live".
         """
         wanted = [int(p) for p in positions]
         inside = [p for p in wanted if self.count <= p < self.first_live]
         summaries = {p: self.summaries.at(p).sources for p in inside}
         needed = {p for p in wanted if p < self.count}
-        rows = self.rows_of(needed | {sources[0] for sources in summaries.values()})
+        rows = self.rows_of(needed | {p for sources in summaries.values() for p in sources})
         for position, text, importance in self._summary_texts(summaries):
             rows[position] = {
                 **rows[summaries[position][0]],
@@ -280,6 +281,7 @@ class SnapshotReader(SnapshotRows):
                 "importance": importance,
                 "created_at_us": int(self.created_at(np.array([position]))[0]),
                 "is_turn": 0,
+                "origin": least_trusted(rows[p]["origin"] for p in summaries[position]),
                 "sources": summaries[position],
             }
         if self.live is not None:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, cast
 
 from noctuary.core.foreign_json import parse_json
-from noctuary.core.types import NOTHING
+from noctuary.core.types import NOTHING, Origin
 from noctuary.text.marks import visible_line
 
 
@@ -197,12 +197,14 @@ class RecalledMemory(NamedTuple):
     # How sure it is that this one answers, in [0, 1], to be held against the answer's
     # `answerability.bar`; None where that was not judged.
     support: float | None = None
+    # Who wrote it, a `noctuary.core.types.Origin`; of a summary the least trusted of its sources'.
+    origin: str = Origin.IMPORT
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; dates as ISO-8601. Explanations only where there are any."""
         always = (
             "id", "kind", "content", "category", "tags", "importance", "created_at", "wing", "room",
-            "session_id", "user", "final_score", "relevance",
+            "session_id", "user", "origin", "final_score", "relevance",
         )  # fmt: skip
         found: dict[str, Any] = {name: plain(getattr(self, name)) for name in always}
         hits = {name: getattr(self, name) for name in ("lexical", "dense", "graph")}

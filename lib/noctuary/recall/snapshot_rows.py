@@ -25,7 +25,7 @@ from noctuary.recall.result import Calibration
 ROW_COLUMNS = (
     "position", "memory_id", "content", "category", "tags", "importance", "created_at_us",
     "session_id", "wing", "room", "user", "is_turn", "expanded_keywords", "updated_at_us",
-    "content_hash",
+    "content_hash", "origin",
 )  # fmt: skip
 _SQL_VARIABLES = 500  # below SQLite's oldest limit of 999
 # Tables that are asked by words, one row a word: a recall asks each of them several times for the

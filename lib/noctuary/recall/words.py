@@ -60,7 +60,9 @@ _APPLIED = frozenset(
         "wing_diversity_weight", "adaptive_compaction", "decay_enabled",
     }
 )  # fmt: skip
-_SHOWN = ("content", "category", "tags", "importance", "wing", "room", "session_id", "user")
+_SHOWN = (
+    "content", "category", "tags", "importance", "wing", "room", "session_id", "user", "origin",
+)  # fmt: skip
 WORDS_ONLY = RecallWarning("words_only", "answered by words alone: no server ran for the store")
 
 

@@ -2,7 +2,8 @@ CREATE TABLE memories (
     position INTEGER PRIMARY KEY, memory_id TEXT NOT NULL UNIQUE, content TEXT NOT NULL, category
     TEXT NOT NULL, tags TEXT NOT NULL, expanded_keywords TEXT NOT NULL, importance REAL NOT NULL,
     created_at_us INTEGER NOT NULL, updated_at_us INTEGER NOT NULL, session_id TEXT, wing TEXT, room
-    TEXT, user TEXT, is_turn INTEGER NOT NULL, content_hash TEXT NOT NULL);
+    TEXT, user TEXT, is_turn INTEGER NOT NULL, content_hash TEXT NOT NULL,
+    origin TEXT NOT NULL);
 CREATE TABLE terms (term TEXT PRIMARY KEY, start INTEGER NOT NULL, stop INTEGER NOT NULL) WITHOUT
 ROWID;
 CREATE TABLE concepts (

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from noctuary.core.errors import SourceFormatError
 from noctuary.core.foreign_json import parse_json
+from noctuary.core.types import Origin
 from noctuary.sources.jsonl import usable_id
 from noctuary.sources.source import QuarantineReason, RawRow, SourceIdentity, true_names
 from noctuary.sources.sqlite import PinnedFile
@@ -162,6 +163,7 @@ def _row(table: _Table, locator: str, key: str | None, values: Mapping[str, obje
         # A worktree's project is "repository/worktree".
         "wing": project.partition("/")[0] if isinstance(project, str) else project,
         "columns": values,
+        "origin": Origin.ASSISTANT,
     }
     return RawRow(locator, key, fields)
 

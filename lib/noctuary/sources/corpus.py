@@ -64,7 +64,7 @@ _NULLABLE = {
     QUARANTINE_FILE: set[str](),
 }
 # Dictionary encoding pays only where values repeat.
-_REPEATING = ("category", "session_id", "wing", "room", "user", "speaker", "reason")
+_REPEATING = ("category", "session_id", "wing", "room", "user", "speaker", "reason", "origin")
 
 
 def column_names(file_name: str) -> tuple[str, ...]:

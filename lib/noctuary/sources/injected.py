@@ -92,12 +92,12 @@ ID_CHARS = 16
 _OPENING = rf"<{TAG} id=[\"']?[0-9a-f]{{{ID_CHARS}}}[\"']? memories=[\"']?(\d{{1,6}})[\"']?>"
 CLOSING = f"</{TAG}>"
 _NEXT_TAG = rf"{_OPENING}|{CLOSING}"
-# Pattern of wing and room behind a day. Escaped, they are up to five times as long.
-PLACE = r" \([^()\n]{1,400}\)"
+# Pattern of wing, room and origin behind a day. Escaped, the first are up to five times as long.
+PLACE = r" \([^()\n]{1,420}\)"
 # An id has at most 512 characters, and a marked one is up to twelve times as long.
 _HEAD = rf"[\s>]*- \[[^\]\n]{{0,6144}}\] (?:\d{{4}}-\d{{2}}-\d{{2}}|undated)(?:{PLACE})?: "
 _BEGUN_HEAD = (
-    r"[\s>]*-?(?: \[[^\]\n]{0,6144}(?:\](?: [\d\-a-z]{0,10}(?: \([^()\n]{0,400}\)?)?:?)?)?)?\s*\Z"
+    r"[\s>]*-?(?: \[[^\]\n]{0,6144}(?:\](?: [\d\-a-z]{0,10}(?: \([^()\n]{0,420}\)?)?:?)?)?)?\s*\Z"
 )
 
 

@@ -23,7 +23,7 @@ from noctuary.core.settings import CorpusSettings, LiveSettings, SourceSettings
 from noctuary.core.sqlite import FileIdentity, identify, open_foreign
 from noctuary.core.store import DatabaseName, StorePaths, name_source, names_postgres
 from noctuary.core.tombstones import FileStamp, Tombstones
-from noctuary.core.types import HELD_KINDS, LIVE_KINDS, MemoryRecord
+from noctuary.core.types import HELD_KINDS, LIVE_KINDS, MemoryRecord, with_origin
 from noctuary.text.flags import MARKS, find_mark, mark_sql
 from noctuary.text.marks import DATE_MARK
 
@@ -197,7 +197,7 @@ def _read_rows(
         total += size_bytes
         if total > MAX_LOOK_BYTES:
             break
-        rows[int(key)] = dict(zip(names, values, strict=True))
+        rows[int(key)] = with_origin(dict(zip(names, values, strict=True)))
         if time.perf_counter() > limits.until_s:
             break
     return rows

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 from noctuary.core.errors import SourceError, SourceFormatError
 from noctuary.core.files import hash_text
-from noctuary.core.types import UNDATED_US
+from noctuary.core.types import UNDATED_US, Origin
 from noctuary.sources.histories import project_in
 from noctuary.sources.jsonl import usable_id
 from noctuary.sources.projects import project_of
@@ -552,7 +552,7 @@ def _row(note: Note, section: Section) -> RawRow:
         content = "\n".join(filter(None, trail))
         tags = [*cast("list[str]", fields["tags"]), *_find_tags(section.prose)]
         fields["tags"] = list(dict.fromkeys(tags))
-    fields |= {"id": section.key, "content": content}
+    fields |= {"id": section.key, "content": content, "origin": Origin.FILE}
     return RawRow(f"note {_name_of(note.path)}", section.key, fields, warnings=note.warnings)
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple, cast
 
 from noctuary.core.settings import CorpusSettings
-from noctuary.core.types import UNDATED_US, MemoryRecord, content_hash, to_micros
+from noctuary.core.types import UNDATED_US, MemoryRecord, Origin, content_hash, to_micros
 from noctuary.sources.source import QuarantineReason, RawRow, true_names
 from noctuary.text.flags import FLAGGED, find_mark
 from noctuary.text.secrets import find_fields_sensitivity, find_text_sensitivity
@@ -106,6 +106,8 @@ def accept(row: RawRow, *, position: int, now_us: int, settings: CorpusSettings)
     if fields.get("deleted_at"):
         raise Rejected(QuarantineReason.DELETED, "deleted_at is set")
     content = _content(fields.get("content"), settings.max_content_bytes)
+    # A text is no `Origin`: what a foreign row says of itself is not believed.
+    origin = fields.get("origin")
     category = _text(fields, "category")
     tags = _text(fields, "tags", ",")
     keywords = _text(fields, "expanded_keywords", " ")
@@ -139,6 +141,7 @@ def accept(row: RawRow, *, position: int, now_us: int, settings: CorpusSettings)
         user=scope["user"],
         is_turn=scope["session"] is not None and category in settings.turn_categories,
         content_hash="",
+        origin=origin if isinstance(origin, Origin) else Origin.IMPORT,
     )
     record = record._replace(content_hash=content_hash(record))
     return Accepted(record, (*row.warnings, *true_names(warnings)))

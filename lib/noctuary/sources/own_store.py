@@ -23,12 +23,12 @@ from noctuary.core.errors import (
     StoreLockedError,
 )
 from noctuary.core.files import create_private, fsync_dir, hash_text, make_directory
-from noctuary.core.formats import OWN_STORE, UPDATE
+from noctuary.core.formats import OWN_APPLICATION_ID, OWN_STORE, UPDATE
 from noctuary.core.locks import at_fork
 from noctuary.core.settings import CorpusSettings, Settings
 from noctuary.core.sqlite import directory_lock, name_fault, open_foreign, transaction
 from noctuary.core.store import OWN_FILE, OWN_PREFIX, StorePaths, find_home, store_for_source
-from noctuary.core.types import MemoryRecord
+from noctuary.core.types import MemoryRecord, Origin
 from noctuary.sources.normalize import DEFAULT_IMPORTANCE, Rejected, accept
 from noctuary.sources.source import SUPERSEDES, RawRow
 from noctuary.text.secrets import find_fields_sensitivity
@@ -77,6 +77,7 @@ def remember(
     importance: float = DEFAULT_IMPORTANCE,
     supersedes: int | str | None = None,
     wait_s: float = WAIT_S,
+    origin: str = Origin.USER,
 ) -> Remembered:
     """Store a memory in the own store; it is on disk when this returns.
 
@@ -90,6 +91,7 @@ def remember(
         supersedes: Id of the memory of the own store that it replaces from the next night on: 17 or
             "own:17". The new one inherits its wing and room if none are given.
         wait_s: How long to wait for other writers, in seconds.
+        origin: Who wrote it: "user", "assistant", "import", "file" or "tool".
 
     Returns:
         Its id, nearly equal memories, and whether recall finds it at once.
@@ -103,7 +105,8 @@ def remember(
     """
     home = find_home()
     settings = Settings.load(home=home)
-    record = _accept(_fields(text, wing, room, user, tags, importance), settings.corpus)
+    fields = _fields(text, wing, room, user, tags, importance)
+    record = _accept({**fields, "origin": Origin(origin)}, settings.corpus)
     path = home / OWN_FILE
     replaced = _read_key(supersedes)
     key = _run_write(path, wait_s, lambda db: _insert(db, record, replaced))
@@ -190,10 +193,6 @@ def _accept(fields: dict[str, object], settings: CorpusSettings) -> MemoryRecord
 # and the links of claude-memory's migration 006. `user_version` counts these steps; each is
 # applied once and never changed afterwards.
 
-_APPLICATION_ID = (
-    0x6E6F6374  # "noct": marks the file as noctuary's, not another claude-memory store
-)
-
 MIGRATIONS = (
     """
     CREATE TABLE memories (
@@ -243,6 +242,8 @@ MIGRATIONS = (
     );
     CREATE INDEX memory_links_by_target ON memory_links (dst_id);
     """,
+    # Who wrote the memories so far is not known: a person, or an agent.
+    "ALTER TABLE memories ADD COLUMN origin TEXT NOT NULL DEFAULT 'assistant';",
 )
 
 
@@ -269,7 +270,7 @@ def _open(path: Path) -> sqlite3.Connection:
 def _migrate(db: sqlite3.Connection, path: Path) -> None:
     (version,) = db.execute("PRAGMA user_version").fetchone()
     (owner,) = db.execute("PRAGMA application_id").fetchone()
-    if owner != _APPLICATION_ID and db.execute("SELECT 1 FROM sqlite_master").fetchone():
+    if owner != OWN_APPLICATION_ID and db.execute("SELECT 1 FROM sqlite_master").fetchone():
         raise StoreError(
             f"{path} is a SQLite file that noctuary did not make; nothing was kept. Move it away, "
             "or name it in `noctuary nightly` where it is a memory store"
@@ -279,11 +280,11 @@ def _migrate(db: sqlite3.Connection, path: Path) -> None:
             f"{path} has format {version}, and this noctuary knows up to {OWN_STORE.version}; "
             f"nothing was kept: {UPDATE}"
         )
-    if owner != _APPLICATION_ID:
+    if owner != OWN_APPLICATION_ID:
         db.execute("PRAGMA journal_mode=WAL")  # a night that reads keeps no writer waiting
     for step, statements in enumerate(MIGRATIONS[version:], start=version + 1):
         db.executescript(
-            f"BEGIN IMMEDIATE; {statements} PRAGMA application_id={_APPLICATION_ID}; "
+            f"BEGIN IMMEDIATE; {statements} PRAGMA application_id={OWN_APPLICATION_ID}; "
             f"PRAGMA user_version={step}; COMMIT"
         )
 
@@ -391,6 +392,9 @@ def _describe(path: Path, error: sqlite3.Error | OSError | StoreError) -> str:
     return f"{path} cannot be written ({name}); nothing was kept. {todo}"
 
 
+_STORED = ("content", "category", "tags", "importance", "user", "origin")
+
+
 def _insert(db: sqlite3.Connection, record: MemoryRecord, supersedes: int | None) -> int:
     """Insert a memory and its supersedes link; return its id."""
     wing, room = record.wing, record.room
@@ -398,7 +402,7 @@ def _insert(db: sqlite3.Connection, record: MemoryRecord, supersedes: int | None
         old_wing, old_room = _find_replaced(db, record, supersedes)
         wing, room = wing or old_wing, room or old_room
     values = {
-        **{n: getattr(record, n) for n in ("content", "category", "tags", "importance", "user")},
+        **{n: getattr(record, n) for n in _STORED},
         "created_at": (now := datetime.now(UTC).isoformat()), "updated_at": now,
         "wing": wing, "room": room, "text_key": _text_key(record.content),
     }  # fmt: skip

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from noctuary.core.errors import NoctuaryError, SourceError, SourceFormatError
+from noctuary.core.formats import OWN_APPLICATION_ID, OWN_STORE
 from noctuary.core.sqlite import WAIT_S, name_fault, open_foreign
-from noctuary.core.types import UNDATED_US
+from noctuary.core.types import UNDATED_US, with_origin
 from noctuary.sources.source import (
     LINK_TYPES,
     MemoryLink,
@@ -123,8 +124,9 @@ REQUIRED_COLUMNS = (
 
 OPTIONAL_COLUMNS = (
     "session_id", "session", "wing", "room", "user_id", "user", "sensitive", "vault_path",
-    "encrypted_content", "deleted_at",
+    "encrypted_content", "deleted_at", "origin",
 )  # fmt: skip
+
 KNOWN_USER_VERSION = 2
 
 
@@ -164,7 +166,9 @@ class SqliteSource(PinnedFile):
             **self._size(),
         }
         version = "2" if "server_id" in self._columns else "1"
-        notes = ("newer_schema_version",) if user_version > KNOWN_USER_VERSION else ()
+        is_own = self._one("PRAGMA application_id") == OWN_APPLICATION_ID
+        known = OWN_STORE.version if is_own else KNOWN_USER_VERSION
+        notes = ("newer_schema_version",) if user_version > known else ()
         return SourceIdentity(KIND, str(self._path), version, "int", marker, notes)
 
     def count(self) -> int:
@@ -181,7 +185,8 @@ class SqliteSource(PinnedFile):
 
     def _select(self, where: str, *values: str) -> Iterator[RawRow]:
         for key, mark, *found in self._stream(rows_sql(self._columns, self._names, where), *values):
-            yield memory_row(key, mark, dict(zip(self._names, found, strict=True)))
+            fields = with_origin(dict(zip(self._names, found, strict=True)))
+            yield memory_row(key, mark, fields)
 
     def told(self, noun: type[Told]) -> Iterator[Told]:
         """Yield the links between memories from the table `memory_links`, if it exists."""

@@ -16,7 +16,7 @@ from noctuary.core.files import hash_file, hash_json
 from noctuary.core.settings import Settings, TranscriptSettings
 from noctuary.core.sqlite import open_log
 from noctuary.core.store import DatabaseName, SourceName, expand_user, path_of
-from noctuary.core.types import from_micros
+from noctuary.core.types import Origin, from_micros
 from noctuary.sources.histories import (
     is_transcripts,
 )
@@ -28,6 +28,7 @@ from noctuary.sources.sqlite import PinnedFile
 
 KIND = "transcripts"
 CATEGORY = "turn"
+_ORIGINS = {"user": Origin.USER, "assistant": Origin.ASSISTANT}  # by role
 TOOL_IMPORTANCE = 0.2  # of a turn that consists of tool calls only
 
 _SHOWN = """
@@ -94,6 +95,7 @@ class TranscriptSource(PinnedFile):
                 "created_at": moment and moment.isoformat(),
                 "session_id": session or None,
                 "wing": wing or None,
+                "origin": _ORIGINS.get(role) if is_said else Origin.TOOL,
             }
             yield RawRow(locator, key, fields)
 

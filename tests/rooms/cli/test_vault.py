@@ -38,7 +38,9 @@ MEMORIES = [
     memory("---\nnoctuary: concept\n---\nlike a note", expanded_keywords='quote " \\ \x7f'),
     *(memory(f"Hostile {n}", wing=name or None) for n, name in enumerate(HOSTILE)),
 ]
-FIELDS = [name for name in MemoryRecord._fields if name not in ("position", "content_hash")]
+# Notes are from files.
+_OTHERS = ("position", "content_hash", "origin")
+FIELDS = [name for name in MemoryRecord._fields if name not in _OTHERS]
 
 
 def publish(root: Path, records: Sequence[MemoryRecord], id_kind: str = "int") -> Any:

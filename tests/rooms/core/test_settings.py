@@ -97,6 +97,7 @@ OTHERS: dict[str, tuple[str, Any]] = {
     "sensor.poll_seconds": ("77.0", 77.0),
     "runner.memory_mb": ("777", 777),
     "transcripts.wings": ("~/a=x, /b=y", ("~/a=x", "/b=y")),
+    "hook.origins": ("tool, file", ("tool", "file")),
 }
 
 

@@ -67,6 +67,7 @@ def test_a_session_is_kept_as_turns_once(folder: Folder, session: ClaudeSession)
         "created_at": "2026-11-02T09:00:00+00:00",
         "session_id": session.session,
         "wing": "shop",
+        "origin": "user",
     }
     # Deleted transcripts keep their turns.
     shutil.rmtree(folder.file.parent)

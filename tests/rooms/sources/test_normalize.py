@@ -43,6 +43,7 @@ def test_a_bare_row_gets_the_defaults() -> None:
         "is_turn": False,
         "importance": 0.5,
         "content_hash": content_hash(record),
+        "origin": "import",
         **dict.fromkeys(("category", "tags", "expanded_keywords"), ""),
         **dict.fromkeys(("session_id", "wing", "room", "user"), None),
         **dict.fromkeys(("created_at_us", "updated_at_us"), UNDATED_US),
@@ -198,7 +199,7 @@ def test_every_field_but_the_position_changes_the_hash() -> None:
     base = accept(wing="w", room="r", user_id="u", session_id="s")
     other = {str: "other", float: 0.75, int: 42, bool: True}
     for name, value in base._asdict().items():
-        if name == "content_hash":
+        if name in ("content_hash", "origin"):
             continue
         changed = base._replace(**{name: other[type(value)]})
         assert (content_hash(changed) == base.content_hash) is (name == "position")
