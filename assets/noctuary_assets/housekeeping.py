@@ -45,7 +45,7 @@ from noctuary.work.stage import hash_settled
 from noctuary_assets.compact import summary_recipe
 from noctuary_assets.evaluate import query_keys
 from noctuary_assets.graph import names_kind
-from noctuary_assets.index import chosen_backend
+from noctuary_assets.index import chosen_backend, compared_words, kept_postings
 from noctuary_assets.night import (
     ABSTENTION,
     CONTENT,
@@ -122,10 +122,11 @@ def _keys_of(batches: Iterable[RecordBatch]) -> NDArray[np.uint8]:
 
 
 def _other_texts(night: Night) -> NDArray[np.uint8]:
-    """Return the keys of summaries and names, whose vectors lie beside those of memories."""
+    """Return the keys of summaries, names and words; their vectors lie beside those of memories."""
     texts = [s.text for s in iter_summaries(night.work(SUMMARIES))]
     records = RecordFile(night.work(MEMORIES))
     texts += [a.summary.text for a in applied_summaries(night.paths.archive, records)]
+    texts += compared_words(night, kept_postings(night)).values()
     return np.concatenate([as_rows(map(text_key, texts)), night.content(names_kind(night)).keys()])
 
 

@@ -31,10 +31,13 @@ from noctuary.embed.tiers import TableHome, sync_tiers, tiers_match
 from noctuary.lexical.build import (
     POSTING_FILES,
     TOKENS_KIND,
+    Postings,
     TokenizeMemories,
     build_postings,
+    choose_words,
     iter_keyed,
     iter_tokens,
+    read_postings,
     write_postings,
 )
 from noctuary.recall.profile import RetrievalProfile
@@ -287,6 +290,16 @@ def index_memories(night: Night) -> StageResult:
 
     inputs = {"corpus": night.result_of(CORPUS).digest, "tokenizer": str(TOKENIZER_VERSION)}
     return night.finish(night.run(LEXICAL_INDEX, inputs, body))
+
+
+def kept_postings(night: Night) -> Postings:
+    """Return what `lexical_index` has written."""
+    return read_postings(night.work(POSTINGS), night.result_of(LEXICAL_INDEX).rows)
+
+
+def compared_words(night: Night, postings: Postings) -> dict[str, str]:
+    """Return, by term, the words that are embedded to find near ones; a provider gets none."""
+    return {} if chosen_backend(night).is_hosted else choose_words(night.work(MEMORIES), postings)
 
 
 # The sums that the next night goes on from. Not an output: losing it costs a full fold of what the

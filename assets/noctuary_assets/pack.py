@@ -18,7 +18,7 @@ from noctuary.embed.funnel import FUNNEL_MIN_ROWS, PrefixTier
 from noctuary.embed.rotation import build_prefix_tier, fit_or_load
 from noctuary.graph.build import to_arrays
 from noctuary.graph.tables import FILES
-from noctuary.lexical.build import read_postings
+from noctuary.lexical.build import Near, Postings, find_near
 from noctuary.snapshot.pack import PackInputs, Provenance, build_candidate
 from noctuary.snapshot.publish import find_pack
 from noctuary.sources.corpus import RecordFile
@@ -34,12 +34,14 @@ from noctuary_assets.index import (
     QUERY_ENCODER,
     VECTOR_TIERS,
     chosen_backend,
+    compared_words,
+    kept_postings,
 )
 from noctuary_assets.ingest import CORPUS, load_report, read_at_us
-from noctuary_assets.night import CLUSTERS, MEMORIES, POSTINGS, VECTORS, Night
+from noctuary_assets.night import CLUSTERS, MEMORIES, VECTORS, Night
 from noctuary_assets.reporting import stage_asset
 
-SERVING_PACK = Stage("serving_pack", "4")
+SERVING_PACK = Stage("serving_pack", "5")
 
 PACKED = (CORPUS, MEMORY_VECTORS, LEXICAL_INDEX, CONCEPT_GRAPH, TURN_CLUSTERS, SUMMARY_TABLE)
 
@@ -115,13 +117,15 @@ def _pack_inputs(night: Night) -> PackInputs:
     found = applied_summaries(night.paths.archive, records)
     applied = [a for a in found if a.summary.summary_id not in known]
     summaries += [a.summary for a in applied]
+    postings = kept_postings(night)
     return PackInputs(
         records=records,
         vectors=None,
         vectors_file=night.work(VECTORS),
         tier=None if wanted is None else _prefix_tier(night, wanted["dim"]),
         exits={int(name): at for name, at in wanted["exits"].items()} if wanted else {},
-        postings=read_postings(night.work(POSTINGS), night.result_of(LEXICAL_INDEX).rows),
+        postings=postings,
+        near=_near_words(night, postings),
         graph=load_tables(night, set(FILES) - {"edges"}),
         graph_arrays=graph_arrays,
         clusters=list(iter_clusters(night.work(CLUSTERS))),
@@ -130,6 +134,14 @@ def _pack_inputs(night: Night) -> PackInputs:
         plan_of={a.summary.summary_id: a.plan_id for a in applied},
         shares=read_evidence(night.work(MEMORIES).parent, Share),
     )
+
+
+def _near_words(night: Night, postings: Postings) -> Near:
+    backend, words = chosen_backend(night), compared_words(night, postings)
+    if not words:
+        return {}
+    vectors = night.encoder.embed(backend, list(words.values()), "word_vectors").vectors
+    return find_near(list(words), vectors, postings)
 
 
 def _prefix_tier(night: Night, dim: int) -> PrefixTier:

@@ -81,6 +81,7 @@ def listen(
     sessions: SessionArrays,
     terms: Sequence[Posting],
     *,
+    near: Sequence[tuple[int, Posting]] = (),
     mask: NDArray[np.bool_] | None = None,
     speakers: Sequence[int] = (),
     wings: NDArray[np.int32] | None = None,
@@ -90,14 +91,15 @@ def listen(
 
     `mask` is (n,), True where a memory may be seen: others neither lend nor receive. `wings` are
     (n,) codes, -1 for none; `speakers` the ordinals of concepts that the query names; `in_wing`
-    whether one wing is searched.
+    whether one wing is searched; `near` words near to a term, given by its index, with scores that
+    count in a turn where they are more than its own.
     """
     sizes = _visible_sizes(sessions, mask)
     active, left_out = _active_sessions(pool, base, sessions, sizes)
     if not active.size:
         return None
     members, owners, slot_of = _members(active, sessions, mask)
-    words, coverage = _words(terms, active, members.size, slot_of, sessions, sizes, mask)
+    words, coverage = _words(terms, near, active, members.size, slot_of, sessions, sizes, mask)
     coverage = coverage[owners]
     speaking = sessions.speakers[members]
     said = spoken_by(speaking, speakers)
@@ -222,6 +224,7 @@ def _members(
 
 def _words(
     terms: Sequence[Posting],
+    near: Sequence[tuple[int, Posting]],
     active: Ints,
     size: int,
     place_of_slot: NDArray[np.int64],
@@ -238,19 +241,21 @@ def _words(
     offsets = np.cumsum(spans) - spans - sessions.indptr[active]
     words = np.zeros((len(terms), size))
     coverage = np.zeros(active.size)
-    for row, (positions, scores) in enumerate(terms):
+    for number, (row, (positions, scores)) in enumerate([*enumerate(terms), *near]):
         codes = sessions.codes[positions]
         if mask is not None:
             codes = np.where(mask[positions] & (sizes[codes] > 0), codes, -1)
-        hits = np.bincount(codes + 1, minlength=sizes.size + 1)[1:]
-        df = int(np.count_nonzero(hits))
-        here = hits[active]
-        idf = np.log1p((count - df + 0.5) / (df + 0.5))
-        coverage += idf * here / (here + TF_SATURATION)
+        if number < len(terms):
+            hits = np.bincount(codes + 1, minlength=sizes.size + 1)[1:]
+            df = int(np.count_nonzero(hits))
+            here = hits[active]
+            idf = np.log1p((count - df + 0.5) / (df + 0.5))
+            coverage += idf * here / (here + TF_SATURATION)
         owners = index_of[codes]
         inside = owners >= 0
         slots = sessions.places[positions[inside]] + offsets[owners[inside]]
-        words[row, place_of_slot[slots]] = scores[inside]
+        places = place_of_slot[slots]
+        words[row, places] = np.maximum(words[row, places], scores[inside])
     return words, coverage
 
 

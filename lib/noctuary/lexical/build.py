@@ -1,10 +1,12 @@
-"""The tokens of memories, and pre-scored BM25 postings of them, built once a night."""
+"""Tokens of memories, pre-scored BM25 postings of them, and which words are near: once a night."""
 
 from __future__ import annotations
 
 import json
+import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -17,7 +19,14 @@ from noctuary.core.files import hash_text, read_array, write_array, write_text
 from noctuary.lexical.search import K1, B, idf, saturation
 from noctuary.sources.corpus import iter_batches
 from noctuary.text.marks import DATE_MARK
-from noctuary.text.tokens import TOKENIZER_VERSION, encode_tokens, index_tokens
+from noctuary.text.tokens import (
+    TOKENIZER_VERSION,
+    encode_tokens,
+    fold,
+    index_tokens,
+    is_stop_word,
+    stem,
+)
 from noctuary.work.content import KEY, KEY_BYTES, ContentStore
 from noctuary.work.shards import BatchFunction, RecordBatch
 
@@ -202,3 +211,76 @@ def _count_terms(documents: Iterable[bytes]) -> tuple[pl.DataFrame, NDArray[np.i
         position += len(texts)
     by_term = pl.concat(counted).group_by("term").agg("position", "tf").cast({"term": pl.String})
     return by_term.sort("term"), pl.concat(lengths).cast(pl.Int64).to_numpy()
+
+
+# Words near to a word of a question, by the store's encoder: "sister", where it asks for a sibling.
+# docs/decisions/0006 has the numbers.
+
+# Standard deviations that the cosine of near words lies above the mean of all pairs. Fewer make
+# words of one topic near, more leave inflections. Encoders differ in their cosines, not in this.
+NEAR_DEVIATIONS = 4.5
+NEAR_WEIGHT = 0.5  # most that a near word counts, against the word itself
+NEAR_MOST = 8  # near words of a word, the best
+NEAR_VOCABULARY = 20_000  # most words that are compared, those of most memories: 10 s
+_COMPARED_AT_ONCE = 512
+_SMALL_WORDS = r"\b\p{Ll}[\p{Ll}'’]+\p{Ll}\b"
+
+
+def choose_words(memories: Path, postings: Postings) -> dict[str, str]:
+    """Return, by term, how most texts write it, for the terms that may have near ones.
+
+    At least two memories hold the term, and half as many times it stands in small letters:
+    others are names, whose neighbours are other people and places.
+    """
+    import polars as pl
+
+    written: Counter[str] = Counter()
+    for batch in iter_batches(memories, ["content"]):
+        found = pl.Series("word", batch.column("content")).str.extract_all(_SMALL_WORDS)
+        written.update(dict(found.explode().drop_nulls().value_counts().iter_rows()))
+    counts: dict[str, list[tuple[int, str]]] = {}
+    for word, count in written.items():
+        if word.isalpha() and not is_stop_word(folded := fold(word)):
+            counts.setdefault(stem(folded), []).append((-count, word))
+    held = np.diff(postings.starts).tolist()
+    chosen = [
+        (-df, term)
+        for term, df in zip(postings.terms, held, strict=True)
+        if df > 1 and term in counts and -2 * sum(count for count, _ in counts[term]) >= df
+    ]
+    return {term: min(counts[term])[1] for _, term in sorted(chosen)[:NEAR_VOCABULARY]}
+
+
+Near = Mapping[str, Sequence[tuple[str, float]]]
+"""By term, near terms and the share of their scores that counts for it, nearest first."""
+
+
+def find_near(terms: Sequence[str], vectors: NDArray[np.float32], postings: Postings) -> Near:
+    """Return which terms are near to each other by the unit vectors of their words, (n, d).
+
+    Of the terms whose cosine is NEAR_DEVIATIONS above the mean of all pairs, the NEAR_MOST nearest.
+    The share is NEAR_WEIGHT * min(1, idf of the term / idf of the near one): none counts more than
+    the rarity of the word that was asked.
+    """
+    count = len(terms)
+    if count < 2:
+        return {}
+    # The moments of all pairs' cosines, without the pairs: of c = v . w and of c * c.
+    pairs = count * (count - 1)
+    mean = (float(np.square(vectors.sum(axis=0, dtype=np.float64)).sum()) - count) / pairs
+    moment = float(np.square((vectors.T @ vectors).astype(np.float64)).sum())
+    deviation = math.sqrt(max((moment - count) / pairs - mean * mean, 0.0))
+    least = mean + NEAR_DEVIATIONS * deviation
+    held = np.array([stop - start for start, stop in postings.ranges(terms)], dtype=np.int64)
+    rarity = idf(held, postings.n_memories)
+    near: dict[str, list[tuple[str, float]]] = {}
+    for first in range(0, count, _COMPARED_AT_ONCE):
+        cosines = vectors[first : first + _COMPARED_AT_ONCE] @ vectors.T
+        np.fill_diagonal(cosines[:, first:], -1.0)  # a word is not near to itself
+        rows, others = np.nonzero(cosines >= least)
+        order = np.lexsort((others, -cosines[rows, others], rows))
+        ends: list[tuple[int, int]] = np.stack([first + rows, others], axis=1)[order].tolist()
+        for one, other in ends:
+            share = NEAR_WEIGHT * min(1.0, float(rarity[one] / rarity[other]))
+            near.setdefault(terms[one], []).append((terms[other], share))
+    return {term: found[:NEAR_MOST] for term, found in sorted(near.items())}

@@ -345,6 +345,17 @@ class SnapshotGraph:
             for start, stop in reader.look_up_terms(terms)
         ]
 
+    def near_postings(self, terms: Sequence[str]) -> list[tuple[int, Posting]]:
+        """Return the index among the known terms, and postings, of every word near to one."""
+        reader = self._reader
+        known = [term for term, df in reader.document_frequencies(terms).items() if df]
+        found: list[tuple[int, Posting]] = []
+        for term, near, share in reader.near_words(known):
+            for start, stop in reader.look_up_terms([near]):
+                scores = np.float32(share) * reader.posting_scores[start:stop]
+                found.append((known.index(term), (reader.posting_positions[start:stop], scores)))
+        return found
+
     def asked_beside(
         self,
         query: str,
@@ -535,11 +546,12 @@ class GraphLeg(NamedTuple):
         asked = set(query_tokens(query))
         # Speaking is a relation of its own; as a word, the name is in every turn of the speaker.
         spoken = {t for link in speakers for t in query_tokens(query[link.start : link.end])}
-        terms = self.graph.postings(sorted(asked - spoken or asked))
+        words = sorted(asked - spoken or asked)
+        terms, near = self.graph.postings(words), self.graph.near_postings(words)
         ordinals, wings = [link.ordinal for link in speakers], self.graph.wings
         return listen(
             positions, scores, self.graph.sessions, terms,
-            mask=self.mask, speakers=ordinals, wings=wings, in_wing=self.in_wing,
+            near=near, mask=self.mask, speakers=ordinals, wings=wings, in_wing=self.in_wing,
         )  # fmt: skip
 
 

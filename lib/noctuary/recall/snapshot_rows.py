@@ -30,7 +30,7 @@ ROW_COLUMNS = (
 _SQL_VARIABLES = 500  # below SQLite's oldest limit of 999
 # Tables that are asked by words, one row a word: a recall asks each of them several times for the
 # words of its question, and questions share their words.
-_BY_WORD = frozenset({"terms", "summary_terms", "link_starts", "links"})
+_BY_WORD = frozenset({"terms", "summary_terms", "near_words", "link_starts", "links"})
 _KEPT_WORDS = 8_192  # some 2 MB
 
 
@@ -86,6 +86,17 @@ class SnapshotRows:
         """Return how many memories of the snapshot contain each term; 0 for an unknown one."""
         found = self.look_up("terms", "term", "term, start, stop", terms)
         return {**dict.fromkeys(terms, 0), **{term: stop - start for term, start, stop in found}}
+
+    def near_words(self, asked: Sequence[str]) -> list[tuple[str, str, float]]:
+        """Return (term, near term, share of its scores); no near term is asked itself."""
+        if "near_words" not in self.manifest.counts:
+            return []  # older snapshots have no such table
+        return [
+            (term, near, share)
+            for term, found in self.look_up("near_words", "term", "term, near", asked)
+            for near, share in parse_json(found)
+            if near not in asked
+        ]
 
     def name_table(self) -> NameTable:
         """Return how the names of concepts are looked up."""

@@ -36,7 +36,7 @@ from noctuary.graph.build import (
 from noctuary.graph.fold import concept_id, fold_name
 from noctuary.graph.tables import ArrowTable, GraphTables
 from noctuary.graph.walk import GraphArrays, relations_in_use
-from noctuary.lexical.build import Postings, build_postings_beside
+from noctuary.lexical.build import Near, Postings, build_postings_beside
 from noctuary.snapshot.arrays import OF_TURNS, ShareArrays, SummaryArrays
 from noctuary.snapshot.publish import place_candidate
 from noctuary.sources.corpus import column_batches
@@ -292,6 +292,8 @@ def _write_rows(
                 columns = (batch.column(name).to_pylist() for name in _MEMORY_COLUMNS)
                 _insert(db, "memories", zip(*columns, strict=True))
             _insert(db, "terms", _term_rows(inputs.postings))
+            near = ((term, _json(found)) for term, found in inputs.near.items())
+            _insert(db, "near_words", near)
             for table, rows in graph_rows(inputs.graph):
                 _insert(db, table, rows)
             clusters = (
@@ -337,6 +339,7 @@ class PackInputs:
     tier: PrefixTier | None = None  # where the store is large enough for one
     # By dimensions, the best cosine from which a tier may answer alone, or None.
     exits: Mapping[int, float | None] = field(default_factory=dict[int, "float | None"])
+    near: Near = field(default_factory=dict[str, Any])
     shares: Sequence[Share] = ()  # other readers of memories, from the store
     vectors_file: Path | None = None  # `.npy`, instead of `vectors`; copied unchanged
 
@@ -400,6 +403,8 @@ def _make_manifest(
         "clusters": len(inputs.clusters),
         "summaries": len(inputs.summaries),
     }
+    if inputs.near:
+        counts["near_words"] = len(inputs.near)
     if shares is not None:
         counts["shares"] = int(shares.positions.size)
     return Manifest(
