@@ -404,6 +404,7 @@ TABLES = {
             "expanded_keywords": TEXT, "importance": REAL, "created_at": MOMENT,
             "updated_at": MOMENT, "session_id": TEXT, "wing": TEXT, "room": TEXT, "user": TEXT,
             "is_turn": FLAG, "content_hash": TEXT, "origin": TEXT,
+            "valid_until": MOMENT,
         },
     ),
     "concepts": Table(

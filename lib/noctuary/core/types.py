@@ -73,6 +73,7 @@ class MemoryRecord(NamedTuple):
     is_turn: bool  # a turn of a conversation, as against a distilled memory
     content_hash: str  # over every field that a derived artifact may depend on, not the position
     origin: str = Origin.IMPORT  # an `Origin`; nothing is derived from it, so no hash holds it
+    valid_until_us: int | None = None  # from this moment on only `as_of` finds it
 
 
 CONTENT_HASH_VERSION = "memory/1"
@@ -94,6 +95,7 @@ def content_hash(record: MemoryRecord) -> str:
         str(record.updated_at_us),
         str(record.is_turn),
         *("-" if value is None else f"+{value}" for value in optional),
+        *(() if record.valid_until_us is None else (f"until {record.valid_until_us}",)),
     )
 
 

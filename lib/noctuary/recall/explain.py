@@ -17,7 +17,7 @@ from noctuary.recall.engine import Recaller
 from noctuary.recall.inputs import Inputs
 from noctuary.recall.legs import Leg, rank_dense, rank_lexical
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.query import Mask, Query, Scope, build_mask
+from noctuary.recall.query import Mask, Query, Scope, build_mask, moment_of
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import MemoryId, RecallResult, RecallWarning, plain
 from noctuary.recall.rows import Rows
@@ -208,6 +208,12 @@ def _out_of_scope(reader: SnapshotReader, scope: Scope, memory_id: str, position
             shown = "none" if has is None else repr(has)
             said.append(f"Its {name} is {shown}, but the recall asks for {asked!r}.")
         filters.append({"filter": name, "asked": asked, "memory_has": has})
+    until_us = row["valid_until_us"]
+    if until_us is not None and until_us <= moment_of(scope):
+        until = from_micros(until_us)
+        has = until.isoformat() if until else None
+        said.append(f"It held until {has}; as_of asks for an earlier state.")
+        filters.append({"filter": "valid_until", "asked": None, "memory_has": has})
     return Why(memory_id, OUT_OF_SCOPE, tuple(said), {"filters": filters})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -41,6 +42,8 @@ class Facet(NamedTuple):
     shared: Mapping[str, NDArray[np.int32]] | None = None
     # Of the owners only: positions of forgotten memories, hidden from everyone.
     forgotten: NDArray[np.int64] | None = None
+    # Of the owners only: position and moment (us) of each memory that ends, (e, 2).
+    ends: NDArray[np.int64] | None = None
 
     def code_of(self, value: str | None) -> int:
         """Return the code of a value; one that no memory has where it is unknown or None."""
@@ -65,8 +68,8 @@ def build_mask(
 
     Users are denied by default: memories that belong to a named user are only seen by a recall for
     that user, or for one whom that user shares them with; memories without an owner are visible to
-    all. `as_of` keeps memories that existed then, and undated ones. Values that only others have
-    count as unknown, and are never suggested.
+    all. `as_of` keeps memories that existed then, and undated ones; what had ended by then, or by
+    now, is left out. Values that only others have count as unknown, and are never suggested.
     """
     masks: list[Mask] = []
     warnings: list[RecallWarning] = []
@@ -87,7 +90,16 @@ def build_mask(
     if scope.as_of is not None:
         until_us = to_micros(aware(scope.as_of))
         masks.append((created_at_us == UNDATED_US) | (created_at_us <= until_us))
+    if (ends := facets["user"].ends) is not None:
+        holds = np.ones(created_at_us.size, dtype=np.bool_)
+        holds[ends[ends[:, 1] <= moment_of(scope), 0]] = False
+        masks.append(holds)
     return np.logical_and.reduce(masks) if masks else None, tuple(warnings)
+
+
+def moment_of(scope: Scope) -> int:
+    """Return the moment that a recall asks about, in microseconds: now, without `as_of`."""
+    return time.time_ns() // 1000 if scope.as_of is None else to_micros(aware(scope.as_of))
 
 
 def private_mask(owners: Facet, user: str | None) -> Mask | None:

@@ -166,6 +166,9 @@ class SnapshotReader(SnapshotRows):
         if self.gone:
             positions = np.array(self.gone, dtype=np.int64)
             self.facets["user"] = self.facets["user"]._replace(forgotten=positions)
+        if self.ends:
+            ends = np.array(self.ends, dtype=np.int64)
+            self.facets["user"] = self.facets["user"]._replace(ends=ends)
         self._require_shapes()
 
     @property

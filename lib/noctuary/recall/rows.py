@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from noctuary.core.types import UNDATED_US, MemoryRecord, to_micros
 from noctuary.recall.inputs import ArchiveState
 from noctuary.recall.profile import SUMMARIES
-from noctuary.recall.query import Mask, Scope, aware
+from noctuary.recall.query import Mask, Scope, aware, moment_of
 from noctuary.recall.reader import SnapshotReader
 from noctuary.snapshot.arrays import OF_TURNS
 
@@ -226,5 +226,7 @@ def _is_allowed(memory: MemoryRecord, scope: Scope) -> bool:
         wanted = getattr(scope, name)
         if wanted is not None and getattr(memory, name) != wanted:
             return False
+    if memory.valid_until_us is not None and memory.valid_until_us <= moment_of(scope):
+        return False
     as_of, created_us = scope.as_of, memory.created_at_us
     return as_of is None or created_us == UNDATED_US or created_us <= to_micros(aware(as_of))

@@ -25,7 +25,7 @@ from noctuary.recall.result import Calibration
 ROW_COLUMNS = (
     "position", "memory_id", "content", "category", "tags", "importance", "created_at_us",
     "session_id", "wing", "room", "user", "is_turn", "expanded_keywords", "updated_at_us",
-    "content_hash", "origin",
+    "content_hash", "origin", "valid_until_us",
 )  # fmt: skip
 _SQL_VARIABLES = 500  # below SQLite's oldest limit of 999
 # Tables that are asked by words, one row a word: a recall asks each of them several times for the
@@ -55,6 +55,12 @@ class SnapshotRows:
         self.gone: tuple[int, ...] = ()
         if self.forgotten.ids:
             self.gone = tuple(p for (p,) in self._query("SELECT position FROM temp.hidden"))
+        # Where and when memories end, of those that do; in order of position.
+        ends = self._query(
+            "SELECT position, valid_until_us FROM memories WHERE valid_until_us IS NOT NULL "
+            "ORDER BY position"
+        )
+        self.ends: tuple[tuple[int, int], ...] = tuple(ends)
         ranking, calibration = self._text(layout.RANKING_FILE), self._text(layout.ABSTENTION_FILE)
         # What the evaluation adopted for this snapshot, and the night's thresholds for abstaining.
         self.adopted: dict[str, Any] = {} if ranking is None else parse_json(ranking)["adopted"]

@@ -193,13 +193,15 @@ class _Snapshot(SnapshotRows):
     def visible(self, user: str | None, wing: str | None) -> bytes | None:
         """Return 1 for each memory that the scope shows, else 0; None: `query.build_mask`'s all."""
         shown: bytes | None = None
-        if self._user_names or self.gone:
+        now_us = time.time_ns() // 1000
+        ended = [position for position, until_us in self.ends if until_us <= now_us]
+        if self._user_names or self.gone or ended:
             # Denied by default: nobody's memories, one's own, and what others share with one.
             allowed = {-1, _code_of(user, self._user_names)}
             own = bytearray(map(allowed.__contains__, self.users.tolist()))
             for position in self._shared_with(user):
                 own[position] = 1
-            for position in self.gone:
+            for position in (*self.gone, *ended):
                 own[position] = 0
             shown = bytes(own)
         if wing is not None:

@@ -3,7 +3,8 @@ CREATE TABLE memories (
     TEXT NOT NULL, tags TEXT NOT NULL, expanded_keywords TEXT NOT NULL, importance REAL NOT NULL,
     created_at_us INTEGER NOT NULL, updated_at_us INTEGER NOT NULL, session_id TEXT, wing TEXT, room
     TEXT, user TEXT, is_turn INTEGER NOT NULL, content_hash TEXT NOT NULL,
-    origin TEXT NOT NULL);
+    origin TEXT NOT NULL, valid_until_us INTEGER);
+CREATE INDEX memory_ends ON memories (valid_until_us) WHERE valid_until_us IS NOT NULL;
 CREATE TABLE terms (term TEXT PRIMARY KEY, start INTEGER NOT NULL, stop INTEGER NOT NULL) WITHOUT
 ROWID;
 CREATE TABLE near_words (term TEXT PRIMARY KEY, near TEXT NOT NULL) WITHOUT ROWID;

@@ -56,10 +56,10 @@ _COLUMNS = {
 # Arrow types of the columns that are not text.
 _TYPES = {
     "position": "int64", "ordinal": "int64", "created_at_us": "int64", "updated_at_us": "int64",
-    "importance": "float64", "is_turn": "bool_",
+    "importance": "float64", "is_turn": "bool_", "valid_until_us": "int64",
 }  # fmt: skip
 _NULLABLE = {
-    MEMORIES_FILE: {"session_id", "wing", "room", "user"},
+    MEMORIES_FILE: {"session_id", "wing", "room", "user", "valid_until_us"},
     TURNS_FILE: {"user", "speaker"},
     QUARANTINE_FILE: set[str](),
 }

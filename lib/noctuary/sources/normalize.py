@@ -56,6 +56,7 @@ def find_sensitivity(row: RawRow, max_bytes: int | None = None) -> str | None:
 #     other texts   null means empty, a list of texts is joined, everything else is `bad_field`
 #     importance    null means 0.5; must be a finite number, is clamped to [0, 1] with a warning
 #     created_at    null means undated; ISO 8601, without an offset UTC, 1970 to 2200; later: warned
+#     valid_until   as above, but unusable means that it does not end, with a warning
 #     updated_at    as above, but unusable means undated, with a warning: nothing ranks by it alone
 #     scope         own fields first, else the tags `wing:`, `room:`, `user:`, `session:` (and
 #                   `project:` as a wing); the first tag of a kind that has a value wins
@@ -63,6 +64,7 @@ def find_sensitivity(row: RawRow, max_bytes: int | None = None) -> str | None:
 DEFAULT_IMPORTANCE = 0.5  # the store's own default for a memory without importance
 # Longest tags, keywords, category or scope: the store allows 500 characters, so this is damage.
 MAX_FIELD_BYTES = 64 * 1024
+_DAY_US = 86_400_000_000
 _END_US = to_micros(datetime(2201, 1, 1, tzinfo=UTC))
 # Scope kind -> the fields that hold it, then the tag prefixes.
 _SCOPES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -119,8 +121,10 @@ def accept(row: RawRow, *, position: int, now_us: int, settings: CorpusSettings)
         updated_at_us = _date_us(fields.get("updated_at"), "updated_at")
     except Rejected:
         updated_at_us, is_unusable = UNDATED_US, True
+    valid_until_us, is_endless = _end_us(fields.get("valid_until"))
     warnings = {
         "importance_clamped": is_clamped,
+        "valid_until_unusable": is_endless,
         "created_in_future": created_at_us > now_us,
         "updated_at_unusable": is_unusable,
         "updated_before_created": UNDATED_US != updated_at_us < created_at_us,
@@ -142,6 +146,7 @@ def accept(row: RawRow, *, position: int, now_us: int, settings: CorpusSettings)
         is_turn=scope["session"] is not None and category in settings.turn_categories,
         content_hash="",
         origin=origin if isinstance(origin, Origin) else Origin.IMPORT,
+        valid_until_us=valid_until_us,
     )
     record = record._replace(content_hash=content_hash(record))
     return Accepted(record, (*row.warnings, *true_names(warnings)))
@@ -215,6 +220,21 @@ def _importance(value: object) -> tuple[float, bool]:
         raise Rejected(QuarantineReason.BAD_IMPORTANCE, "importance: not finite")
     # Compared before converting: an int may be too large for a float. Adding turns -0.0 into 0.0.
     return float(min(1, max(0, value))) + 0.0, not 0 <= value <= 1
+
+
+def _end_us(value: object) -> tuple[int | None, bool]:
+    """Return when a memory ends, None for never, and whether what its row says is unusable.
+
+    A day is whole: what holds until the first ends when the second begins.
+    """
+    try:
+        moment_us = _date_us(value, "valid_until")
+    except Rejected:
+        return None, True
+    if moment_us == UNDATED_US:
+        return None, False
+    is_day = len(str(value).strip()) == len("2026-03-01")
+    return moment_us + (_DAY_US if is_day else 0), False
 
 
 def _date_us(value: object, name: str) -> int:

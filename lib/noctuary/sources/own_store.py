@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from random import uniform
 from typing import Any, NamedTuple
@@ -78,6 +78,7 @@ def remember(
     supersedes: int | str | None = None,
     wait_s: float = WAIT_S,
     origin: str = Origin.USER,
+    valid_until: date | datetime | None = None,
 ) -> Remembered:
     """Store a memory in the own store; it is on disk when this returns.
 
@@ -92,6 +93,8 @@ def remember(
             "own:17". The new one inherits its wing and room if none are given.
         wait_s: How long to wait for other writers, in seconds.
         origin: Who wrote it: "user", "assistant", "import", "file" or "tool".
+        valid_until: The last day on which it holds, or the moment when it ends; afterwards only a
+            recall with an earlier `as_of` finds it. Without a zone, UTC.
 
     Returns:
         Its id, nearly equal memories, and whether recall finds it at once.
@@ -106,10 +109,11 @@ def remember(
     home = find_home()
     settings = Settings.load(home=home)
     fields = _fields(text, wing, room, user, tags, importance)
-    record = _accept({**fields, "origin": Origin(origin)}, settings.corpus)
+    until = None if valid_until is None else valid_until.isoformat()
+    record = _accept({**fields, "origin": Origin(origin), "valid_until": until}, settings.corpus)
     path = home / OWN_FILE
     replaced = _read_key(supersedes)
-    key = _run_write(path, wait_s, lambda db: _insert(db, record, replaced))
+    key = _run_write(path, wait_s, lambda db: _insert(db, record, until, replaced))
     similar, warnings = _find_similar(path, record, key, replaced)
     source = find_night_source(home, settings)
     store = store_for_source(home, source)
@@ -243,7 +247,11 @@ MIGRATIONS = (
     CREATE INDEX memory_links_by_target ON memory_links (dst_id);
     """,
     # Who wrote the memories so far is not known: a person, or an agent.
-    "ALTER TABLE memories ADD COLUMN origin TEXT NOT NULL DEFAULT 'assistant';",
+    """
+    ALTER TABLE memories ADD COLUMN origin TEXT NOT NULL DEFAULT 'assistant';
+    ALTER TABLE memories ADD COLUMN valid_until TEXT;
+    ALTER TABLE memories ADD COLUMN confirmed_at TEXT;
+    """,
 )
 
 
@@ -395,7 +403,9 @@ def _describe(path: Path, error: sqlite3.Error | OSError | StoreError) -> str:
 _STORED = ("content", "category", "tags", "importance", "user", "origin")
 
 
-def _insert(db: sqlite3.Connection, record: MemoryRecord, supersedes: int | None) -> int:
+def _insert(
+    db: sqlite3.Connection, record: MemoryRecord, valid_until: str | None, supersedes: int | None
+) -> int:
     """Insert a memory and its supersedes link; return its id."""
     wing, room = record.wing, record.room
     if supersedes is not None:
@@ -405,6 +415,7 @@ def _insert(db: sqlite3.Connection, record: MemoryRecord, supersedes: int | None
         **{n: getattr(record, n) for n in _STORED},
         "created_at": (now := datetime.now(UTC).isoformat()), "updated_at": now,
         "wing": wing, "room": room, "text_key": _text_key(record.content),
+        "valid_until": valid_until,
     }  # fmt: skip
     # RETURNING: the triggers insert into the full-text table after this row.
     names, marks = ", ".join(values), ", ".join("?" * len(values))

@@ -124,7 +124,7 @@ REQUIRED_COLUMNS = (
 
 OPTIONAL_COLUMNS = (
     "session_id", "session", "wing", "room", "user_id", "user", "sensitive", "vault_path",
-    "encrypted_content", "deleted_at", "origin",
+    "encrypted_content", "deleted_at", "origin", "valid_until",
 )  # fmt: skip
 
 KNOWN_USER_VERSION = 2
