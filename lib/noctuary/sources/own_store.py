@@ -27,7 +27,14 @@ from noctuary.core.formats import OWN_STORE, UPDATE
 from noctuary.core.locks import at_fork
 from noctuary.core.settings import CorpusSettings, Settings
 from noctuary.core.sqlite import directory_lock, name_fault, open_foreign, transaction
-from noctuary.core.store import OWN_FILE, OWN_PREFIX, StorePaths, find_home, store_for_source
+from noctuary.core.store import (
+    OWN_APPLICATION_ID,
+    OWN_FILE,
+    OWN_PREFIX,
+    StorePaths,
+    find_home,
+    store_for_source,
+)
 from noctuary.core.types import MemoryRecord
 from noctuary.sources.normalize import DEFAULT_IMPORTANCE, Rejected, accept
 from noctuary.sources.source import SUPERSEDES, RawRow
@@ -190,10 +197,6 @@ def _accept(fields: dict[str, object], settings: CorpusSettings) -> MemoryRecord
 # and the links of claude-memory's migration 006. `user_version` counts these steps; each is
 # applied once and never changed afterwards.
 
-_APPLICATION_ID = (
-    0x6E6F6374  # "noct": marks the file as noctuary's, not another claude-memory store
-)
-
 MIGRATIONS = (
     """
     CREATE TABLE memories (
@@ -243,6 +246,22 @@ MIGRATIONS = (
     );
     CREATE INDEX memory_links_by_target ON memory_links (dst_id);
     """,
+    # For merges (`sources.other_home`): the name of this home, where rows of others came from, and
+    # which rows are gone, by their number where they were made and their date.
+    """
+    CREATE TABLE home (name TEXT NOT NULL);
+    INSERT INTO home VALUES (lower(hex(randomblob(8))));
+    CREATE TABLE origins (id INTEGER PRIMARY KEY, home TEXT NOT NULL, number INTEGER NOT NULL);
+    CREATE TABLE gone (
+        number INTEGER NOT NULL, created_at TEXT NOT NULL, PRIMARY KEY (number, created_at)
+    ) WITHOUT ROWID;
+    CREATE TRIGGER memories_gone AFTER DELETE ON memories BEGIN
+        INSERT OR IGNORE INTO gone VALUES (
+            coalesce((SELECT number FROM origins WHERE id = old.id), old.id), old.created_at
+        );
+        DELETE FROM origins WHERE id = old.id;
+    END;
+    """,
 )
 
 
@@ -269,7 +288,7 @@ def _open(path: Path) -> sqlite3.Connection:
 def _migrate(db: sqlite3.Connection, path: Path) -> None:
     (version,) = db.execute("PRAGMA user_version").fetchone()
     (owner,) = db.execute("PRAGMA application_id").fetchone()
-    if owner != _APPLICATION_ID and db.execute("SELECT 1 FROM sqlite_master").fetchone():
+    if owner != OWN_APPLICATION_ID and db.execute("SELECT 1 FROM sqlite_master").fetchone():
         raise StoreError(
             f"{path} is a SQLite file that noctuary did not make; nothing was kept. Move it away, "
             "or name it in `noctuary nightly` where it is a memory store"
@@ -279,11 +298,11 @@ def _migrate(db: sqlite3.Connection, path: Path) -> None:
             f"{path} has format {version}, and this noctuary knows up to {OWN_STORE.version}; "
             f"nothing was kept: {UPDATE}"
         )
-    if owner != _APPLICATION_ID:
+    if owner != OWN_APPLICATION_ID:
         db.execute("PRAGMA journal_mode=WAL")  # a night that reads keeps no writer waiting
     for step, statements in enumerate(MIGRATIONS[version:], start=version + 1):
         db.executescript(
-            f"BEGIN IMMEDIATE; {statements} PRAGMA application_id={_APPLICATION_ID}; "
+            f"BEGIN IMMEDIATE; {statements} PRAGMA application_id={OWN_APPLICATION_ID}; "
             f"PRAGMA user_version={step}; COMMIT"
         )
 
@@ -400,7 +419,7 @@ def _insert(db: sqlite3.Connection, record: MemoryRecord, supersedes: int | None
     values = {
         **{n: getattr(record, n) for n in ("content", "category", "tags", "importance", "user")},
         "created_at": (now := datetime.now(UTC).isoformat()), "updated_at": now,
-        "wing": wing, "room": room, "text_key": _text_key(record.content),
+        "wing": wing, "room": room, "text_key": text_key(record.content),
     }  # fmt: skip
     # RETURNING: the triggers insert into the full-text table after this row.
     names, marks = ", ".join(values), ", ".join("?" * len(values))
@@ -441,18 +460,24 @@ def forget_rows(path: Path, ids: Sequence[int], *, wait_s: float = WAIT_S) -> in
     Safe to repeat after a kill. StoreLockedError if others keep writing or reading until the
     timeout, StoreError if the file cannot be written.
     """
-    if not path.is_file():
-        return 0
-    deleted = _run_write(path, wait_s, lambda db: _delete(db, ids))
+    return change_rows(path, lambda db: _delete(db, ids), wait_s) if path.is_file() else 0
+
+
+def change_rows(path: Path, change: Callable[[sqlite3.Connection], int], wait_s: float) -> int:
+    """Change the file in one transaction and return the change's number; raises as `forget_rows`.
+
+    The log is emptied: it leaves no byte of an older text.
+    """
+    changed = _run_write(path, wait_s, change)
     deadline = time.monotonic() + wait_s
     while not _empty_log(path):
         if time.monotonic() >= deadline:
             raise StoreLockedError(
-                f"the rows are deleted, but others were reading {path} for {wait_s:g} s, so its "
-                "write-ahead log still holds them. Try again"
+                f"the rows are changed, but others were reading {path} for {wait_s:g} s, so its "
+                "write-ahead log still holds the former ones. Try again"
             )
         time.sleep(_LONGEST_PAUSE_S)
-    return deleted
+    return changed
 
 
 def _delete(db: sqlite3.Connection, ids: Sequence[int]) -> int:
@@ -484,7 +509,7 @@ _WORDS_ASKED, _ROWS_A_WORD, _CANDIDATES = 12, 200, 20
 _LOOK_S = 0.1  # time limit of the search; the memory is on disk before it starts
 
 
-def _text_key(text: str) -> int:
+def text_key(text: str) -> int:
     """Return an equality key of a text that ignores case, spaces and final punctuation.
 
     It is a number because the export scans every text of a row, and a digest may look like a token.
@@ -533,7 +558,7 @@ def _candidates(
     may_see = "m.id < ? AND (m.user IS NULL OR m.user IS ?) AND (? IS NULL OR m.wing IS ?)"
     values = (key, record.user, record.wing, record.wing)
     same = f"SELECT m.id, m.content FROM memories m WHERE m.text_key = ? AND {may_see} LIMIT ?"
-    yield from db.execute(same, (_text_key(record.content), *values, _SIMILAR_AT_MOST + 1))
+    yield from db.execute(same, (text_key(record.content), *values, _SIMILAR_AT_MOST + 1))
     words = {w for w in re.findall(r"\w+", record.content.lower()) if not is_stop_word(w)}
     # The longest words are usually the rarest. Of a common one the newest rows suffice: ranking
     # all of 100,000 takes a second.

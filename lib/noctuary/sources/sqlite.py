@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from noctuary.core.errors import NoctuaryError, SourceError, SourceFormatError
 from noctuary.core.sqlite import WAIT_S, name_fault, open_foreign
+from noctuary.core.store import OWN_APPLICATION_ID
 from noctuary.core.types import UNDATED_US
 from noctuary.sources.source import (
     LINK_TYPES,
@@ -164,7 +165,10 @@ class SqliteSource(PinnedFile):
             **self._size(),
         }
         version = "2" if "server_id" in self._columns else "1"
-        notes = ("newer_schema_version",) if user_version > KNOWN_USER_VERSION else ()
+        # The own store counts its own versions.
+        is_own = self._one("PRAGMA application_id") == OWN_APPLICATION_ID
+        is_newer = user_version > KNOWN_USER_VERSION and not is_own
+        notes = ("newer_schema_version",) if is_newer else ()
         return SourceIdentity(KIND, str(self._path), version, "int", marker, notes)
 
     def count(self) -> int:

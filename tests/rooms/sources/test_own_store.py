@@ -216,7 +216,7 @@ def a_folder(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (of_a_newer_version, "format 99, and this noctuary knows up to 2; .*update noctuary"),
+        (of_a_newer_version, "format 99, and this noctuary knows up to 3; .*update noctuary"),
         (of_somebody_else, "noctuary did not make"),
         (no_database, "cannot be written .*SQLITE_NOTADB.*backup"),
         (a_folder, "cannot be written .*SQLITE_CANTOPEN.*permissions"),
