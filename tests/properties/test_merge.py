@@ -16,10 +16,16 @@ from hypothesis import strategies as st
 
 from noctuary import remember
 from noctuary.cli.merge import Merged, merge_home
+from noctuary.core.settings import CorpusSettings
+from noctuary.core.sqlite import open_log
+from noctuary.core.tombstones import NOTHING_FORGOTTEN
 from noctuary.snapshot.forget import apply_forget
 from noctuary.snapshot.forget_plan import plan_forget
+from noctuary.sources.ingest import TURNS, forget_turns, ingest_transcripts
+from noctuary.sources.other_home import merge_turns
 from noctuary.sources.own_store import OWN_FILE
 from noctuary.text.marks import buried, is_tombstone
+from tests.support.transcripts import working_session, write_session
 
 ACTS = ("say", "replace", "forget", "delete", "edit", "mark", "merge")
 HISTORIES = st.lists(
@@ -178,3 +184,63 @@ def test_homes_that_merge_hold_the_same(
             ends.append(first.held())
             assert ends[-1][:2] == (first.twin.texts, first.twin.links)
         assert ends[1:] == ends[:-1], "in any order"
+
+
+def kept_turns(path: Path) -> dict[str, Any]:
+    """Return whether each turn is marked, its wing and moment, and its texts."""
+    if not path.exists():
+        return {}
+    with closing(open_log(path, TURNS)) as db:
+        found = db.execute(
+            "SELECT number, turn_id, is_sensitive, wing, at_us FROM turns"
+        ).fetchall()
+        sql = "SELECT text FROM parts WHERE number = ? ORDER BY part"
+        return {
+            turn_id: (marked, wing, at_us, [text for (text,) in db.execute(sql, (number,))])
+            for number, turn_id, marked, wing, at_us in found
+        }
+
+
+def merge_kept(mine: Path, *others: Path) -> None:
+    for theirs in others:
+        corpus = CorpusSettings()
+        merge_turns(mine, theirs, "aa", corpus, NOTHING_FORGOTTEN, dry_run=False)
+
+
+@settings(max_examples=25)
+@given(
+    reads=st.lists(
+        st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(1, 24)), min_size=2, max_size=8
+    ),
+    forgotten=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30)), max_size=3),
+)
+def test_kept_turns_of_three_homes_are_the_same_in_any_order(
+    reads: list[tuple[int, int, int]], forgotten: list[tuple[int, int]]
+) -> None:
+    sessions = [working_session(seed, 6) for seed in range(3)]
+    with TemporaryDirectory() as below:
+        homes = [Path(below) / f"{number}.sqlite" for number in range(3)]
+        for number, seed, lines in reads:  # a session may be on two machines, of other length
+            session = Path(below) / str(number) / "shop" / f"{seed}.jsonl"
+            write_session(session, sessions[seed].lines[:lines])
+            ingest_transcripts(session, homes[number])
+        for number, nth in forgotten:
+            if ids := sorted(kept_turns(homes[number])):
+                forget_turns(homes[number], [ids[nth % len(ids)]])
+        before = [kept_turns(home) for home in homes]
+        ends = list[Any]()
+        for a, b, c in ((0, 1, 2), (2, 1, 0), (1, 2, 0)):
+            copies = [shutil.copy(h, f"{h}-{a}") if h.exists() else h for h in homes]
+            mine = Path(f"{homes[a]}-{a}")
+            merge_kept(mine, Path(copies[b]), Path(copies[c]))
+            ends.append(kept_turns(mine))
+            stamp = mine.stat().st_mtime_ns if mine.exists() else 0
+            merge_kept(mine, Path(copies[b]), Path(copies[c]))
+            assert kept_turns(mine) == ends[-1], "a second time changes nothing"
+            assert stamp == (mine.stat().st_mtime_ns if mine.exists() else 0)
+        assert ends[1:] == ends[:-1], "in any order"
+        for turn_id, (is_marked, _, _, texts) in ends[0].items():
+            had = [one[turn_id] for one in before if turn_id in one]
+            assert is_marked == any(marked for marked, *_ in had)
+            assert texts == ([] if is_marked else max((one[3] for one in had), key=len))
+        assert {turn_id for one in before for turn_id in one} == ends[0].keys()

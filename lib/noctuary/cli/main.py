@@ -357,7 +357,7 @@ def main() -> None:
       stores, snapshots        list the stores, or the snapshots of one
       rollback                 go back to an older snapshot
       export DIR               write the current snapshot as files for other programs
-      backup, restore, merge   keep what no night makes again, put it back, join two machines'
+      backup, restore, merge   keep what no night makes again, put it back, join two machines
 
     `noctuary COMMAND --help` explains each command. Those that read a store take --store: its
     directory, the beginning of its name, or its source. --json prints one JSON object.

@@ -15,6 +15,7 @@ import click
 
 from noctuary.cli import backup as backups
 from noctuary.cli import main as cli
+from noctuary.compact.archive_apply import take_plans
 from noctuary.core import errors, files, formats
 from noctuary.core.manifest import read_manifest, read_pointer
 from noctuary.core.settings import CONFIG_FILE_NAME, Settings
@@ -27,11 +28,18 @@ from noctuary.core.tombstones import (
     read_tombstones,
     row_digests,
 )
-from noctuary.core.types import SILENT, MemoryRecord, Progress
+from noctuary.core.types import SILENT, MemoryRecord, Progress, content_hash
+from noctuary.evaluate.labels import ADVERSARIAL_FILE, QUERIES_FILE, join_labels
 from noctuary.snapshot.forget import FORGET_LOCK, apply_forget, forget_again
 from noctuary.snapshot.forget_plan import OWN, Plan, PlannedMemory, find_source
 from noctuary.sources import other_home
-from noctuary.sources.other_home import Merging, OwnRows, read_own_rows
+from noctuary.sources.other_home import (
+    Merging,
+    OwnRows,
+    TurnsMerged,
+    merge_turns,
+    read_own_rows,
+)
 from noctuary.sources.own_store import OWN_FILE, WAIT_S, change_rows, find_night_source
 from noctuary.text.marks import visible_line
 from noctuary.work.lock import hold_lock
@@ -76,6 +84,11 @@ def _lines(done: Merged) -> Iterator[str]:
         (len(rows.gone), f"{would}forgotten as they were there"),
         (rows.stayed_out, "left out: forgotten or kept back here"),
         (done.refused, "left out: secrets, or no memories"),
+        (done.turns.new, "new turns"),
+        (done.turns.gone, f"turns {would}forgotten"),
+        (done.turns.refused, "turns left out: secrets, or forgotten"),
+        (done.archived, "archived as they were there"),
+        (done.labels, "labelled queries new or changed"),
     )
     for conflict in rows.conflicts:
         kept, lost = conflict.here, conflict.there
@@ -85,6 +98,8 @@ def _lines(done: Merged) -> Iterator[str]:
         yield f"    the other one was: {_short(lost)}"
     told = [f"{count:,} {what}" for count, what in counts if count]
     yield f"{done.name}: {'; '.join(told) or 'nothing that is not here already'}"
+    if not done.dry_run and not (rows.is_idle and done.turns == TurnsMerged()):
+        yield cli.as_called("`noctuary nightly` lets the graph and summaries know it too")
 
 
 def _short(text: str) -> str:
@@ -100,6 +115,9 @@ class Merged(NamedTuple):
     dry_run: bool
     rows: Merging
     refused: int  # its rows that no export takes
+    turns: TurnsMerged = TurnsMerged()
+    archived: int = 0  # entries of the archive
+    labels: int = 0  # labelled queries that are new or have new answers
     warnings: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -108,7 +126,12 @@ class Merged(NamedTuple):
         del rows["same"]
         conflicts = [conflict._asdict() for conflict in self.rows.conflicts]
         ids = {str(here): there for here, there in self.rows.changed.items()}
+        rows["new"] = {
+            str(there): None if self.dry_run else self.rows.same.get(there)
+            for there in self.rows.new
+        }
         told = {**self._asdict(), **rows, "changed": ids, "conflicts": conflicts}
+        told["turns"] = self.turns._asdict()
         del told["rows"]
         return {**told, "warnings": list(self.warnings)}
 
@@ -130,17 +153,22 @@ def merge_home(
     with lock:
         with _staged(home, other, backup, progress) as staged:
             plan = _plan(home, staged)
-            if dry_run:
-                return plan.told(dry_run=True)
-            _hide(home, staged)
-            plan = _write_rows(home, plan)
-        warnings = list(_forget(home, plan))
-        return plan.told()._replace(warnings=(*staged.notes, *warnings))
+            if dry_run:  # new rows have no numbers yet
+                plan = plan._replace(rows=plan.rows.as_if_written())
+            else:
+                _hide(home, staged)
+                plan = _write_rows(home, plan)
+            told = Merged(staged.name, plan.there.home, dry_run, plan.rows, plan.there.refused)
+            told = _merge_stores(home, plan, told)
+            labels, faults = _merge_labels(home, plan, dry_run=dry_run)
+        faults += () if dry_run else tuple(_forget(home, plan))
+        return told._replace(labels=labels, warnings=(*staged.notes, *faults))
 
 
 # What is merged, copied into this home for the time of the merge: the other one may be changed
 # meanwhile, and whoever made it may have meant no good. Nothing else of it is read.
 
+_OF_HOME = (OWN_FILE, QUERIES_FILE, ADVERSARIAL_FILE)
 _OF_STORE = ("turns.sqlite", "archive.sqlite", TOMBSTONES_FILE)
 _MOST_BYTES = 4 * 2**30  # of one file
 _MOST_TOLD_BYTES = 64 * 2**20  # of one that is read at once
@@ -162,13 +190,12 @@ def _staged(home: Path, other: Path, backup: str | None, progress: Progress) -> 
         if backups.list_backups(other):
             made = backups.choose_files(other, home, backup, None)
             name, origin = f"backup {made.name} of {made.home}", Path(made.home)
-            found: Mapping[str, Any] = {n: e for n, e in made.files.items() if _is_wanted(n)}
+            found: dict[str, Any] = {n: e for n, e in made.files.items() if _is_wanted(n)}
             copy = _copy_of_backup(other)
-        elif (other / OWN_FILE).is_file():
+        elif found := dict(_wanted_in(other)):
             if backup is not None:
                 raise errors.StoreError(f"{other} is a home and has no backups: leave out --backup")
             name, origin = f"home {other}", _find_origin(other)
-            found = dict(_wanted_in(other))
             copy = _copy_of_home
         else:
             raise errors.StoreError(
@@ -184,12 +211,13 @@ def _staged(home: Path, other: Path, backup: str | None, progress: Progress) -> 
 
 def _is_wanted(name: str) -> bool:
     top, _, below = name.partition("/")
-    return backups.is_kept(name) and (below in _OF_STORE if below else top == OWN_FILE)
+    return backups.is_kept(name) and (below in _OF_STORE if below else top in _OF_HOME)
 
 
 def _wanted_in(directory: Path) -> Iterator[tuple[str, Path]]:
     """Yield the files of a home that count, by their path below it; no link is followed."""
-    for path in (directory / OWN_FILE, *(p for n in _OF_STORE for p in directory.glob(f"*/{n}"))):
+    own = [path for name in _OF_HOME if (path := directory / name).exists()]
+    for path in (*own, *(p for name in _OF_STORE for p in directory.glob(f"*/{name}"))):
         name = path.relative_to(directory).as_posix()
         if _is_wanted(name) and path.parent.resolve() == directory.resolve() / Path(name).parent:
             yield name, path
@@ -309,10 +337,13 @@ class _Plan(NamedTuple):
     digests: frozenset[str]  # of the tombstones of both homes
     rows: Merging
 
-    def told(self, *, dry_run: bool = False) -> Merged:
-        """Return it as it is reported."""
-        name, home = self.staged.name, self.there.home
-        return Merged(name, home, dry_run, self.rows, self.there.refused, self.staged.notes)
+    def find(self, number: int) -> MemoryRecord | None:
+        """Return the memory here for a number there; None unless both have the same version."""
+        one = self.there.memories.get(number)
+        mine = self.here.memories.get(self.rows.same.get(number, 0))
+        return (
+            mine if one and mine and other_home.version(one) == other_home.version(mine) else None
+        )
 
 
 def _plan(home: Path, staged: _Staged) -> _Plan:
@@ -353,20 +384,25 @@ def _hide(home: Path, staged: _Staged) -> None:
 
 def _write_rows(home: Path, plan: _Plan) -> _Plan:
     path, corpus, done = home / OWN_FILE, Settings.load(home=home).corpus, [plan]
+    ids = dict[int, int]()
     if plan.there == other_home.NO_ROWS:
         return plan
 
     def change(db: sqlite3.Connection) -> int:
         done.append(_replan(plan, read_own_rows(path, corpus)))
-        return other_home.write_rows(db, done[-1].here, plan.there, done[-1].rows)
+        ids.update(other_home.write_rows(db, done[-1].here, plan.there, done[-1].rows))
+        return len(ids)
 
     change_rows(path, change, WAIT_S)
-    return done[-1]
+    # What is there now; but what goes is forgotten last, and by its text until then.
+    rows, now = done[-1].rows, read_own_rows(path, corpus)
+    return done[-1]._replace(here=now, rows=rows._replace(same=ids))
 
 
 def _forget(home: Path, plan: _Plan) -> Iterator[str]:
     """Forget the rows that the other home forgot or deleted; yield how far that went."""
-    records = [plan.here.memories[number] for number in plan.rows.gone]
+    gone = (plan.here.memories.get(number) for number in plan.rows.gone)
+    records = [record for record in gone if record is not None]
     settings, own = Settings.load(home=home), backups.name_own_store(home)
     for place in _stores_of_own(home) if records else ():
         prefix = "" if place.name == own else OWN_PREFIX
@@ -375,3 +411,65 @@ def _forget(home: Path, plan: _Plan) -> Iterator[str]:
         memories = tuple(PlannedMemory(record, (OWN,)) for record in shown)
         done = apply_forget(Plan(place, None if source is None else str(source), memories))
         yield from (done.message, *done.warnings)
+
+
+# Turns, archive and labels. Their ids of the own store are those of this home afterwards.
+
+
+def _merge_stores(home: Path, plan: _Plan, told: Merged) -> Merged:
+    corpus, own = Settings.load(home=home).corpus, backups.name_own_store(home)
+    for name, root in plan.staged.stores.items():
+        place, paths = plan.staged.root / name, StorePaths(root)
+        stones = [read_tombstones(one) for one in (place, root)]
+        rows = frozenset(digest for one in stones for digest in one.rows)
+        turns = merge_turns(
+            paths.turns, place / "turns.sqlite", told.home, corpus, Tombstones(rows=rows),
+            dry_run=told.dry_run,
+        )  # fmt: skip
+        counterpart = _counterparts(plan, "" if root.name == own else OWN_PREFIX)
+        archived = take_plans(paths, place / "archive.sqlite", counterpart, dry_run=told.dry_run)
+        sums = TurnsMerged(*map(sum, zip(told.turns, turns, strict=True)))
+        told = told._replace(turns=sums, archived=told.archived + archived)
+    return told
+
+
+def _own_number(memory_id: str) -> int | None:
+    """Return the number that an id of the own store has; None for other ids."""
+    number = memory_id.removeprefix(OWN_PREFIX)
+    return int(number) if number.isascii() and number.isdecimal() else None
+
+
+def _counterparts(plan: _Plan, prefix: str) -> Any:
+    """Return a function from id and content hash there to those here, None where none holds."""
+
+    def find(memory_id: str, known: str) -> tuple[str, str] | None:
+        number = _own_number(memory_id)
+        if number is None:
+            return memory_id, known  # ids of turns and of other sources are the same everywhere
+        one, mine = plan.there.memories.get(number), plan.find(number)
+        if one is None or mine is None or content_hash(one._replace(memory_id=memory_id)) != known:
+            return None
+        made = mine._replace(memory_id=f"{prefix}{mine.memory_id}")
+        return made.memory_id, content_hash(made)
+
+    return find
+
+
+def _merge_labels(home: Path, plan: _Plan, *, dry_run: bool) -> tuple[int, tuple[str, ...]]:
+    """Add the labelled queries of the other home; return how many, and why there are none."""
+    prefix = "" if _night_store(home).name == backups.name_own_store(home) else OWN_PREFIX
+
+    def translate(memory_id: str) -> str | None:
+        number = _own_number(memory_id)
+        if number is None:
+            return memory_id
+        mine = plan.rows.same.get(number)
+        return None if mine is None else f"{prefix}{mine}"
+
+    try:
+        count, texts = join_labels(home, plan.staged.root, translate)
+    except errors.NoctuaryError as error:
+        return 0, (f"labelled queries were not merged: {error}",)
+    for path, text in texts.items() if not dry_run else ():
+        files.write_text(path, text)
+    return count, ()

@@ -1,10 +1,10 @@
-"""The own store of another home: its rows, and what a merge makes of them here."""
+"""The own store and the kept turns of another home, and what a merge makes of them here."""
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,14 +13,17 @@ from typing import Any, NamedTuple
 from noctuary.core.errors import StoreError
 from noctuary.core.files import hash_text
 from noctuary.core.settings import CorpusSettings
-from noctuary.core.sqlite import open_foreign
+from noctuary.core.sqlite import open_foreign, open_log, transaction
 from noctuary.core.store import OWN_APPLICATION_ID
+from noctuary.core.tombstones import Tombstones
 from noctuary.core.types import UNDATED_US, MemoryRecord, from_micros, to_micros
 from noctuary.sources.export import Tally, sift
+from noctuary.sources.ingest import TURNS, TurnsFile, unusable
 from noctuary.sources.own_store import WAIT_S, text_key
-from noctuary.sources.source import LINK_TYPES
+from noctuary.sources.source import LINK_TYPES, RawRow
 from noctuary.sources.sqlite import SqliteSource
 from noctuary.text.marks import is_tombstone
+from noctuary.text.secrets import find_text_sensitivity
 
 # Which memories of two homes are one.
 #
@@ -143,6 +146,10 @@ class Merging(NamedTuple):
     conflicts: tuple[Conflict, ...]
     same: Mapping[int, int]  # numbers there to numbers here, of memories that both have
 
+    def as_if_written(self) -> Merging:
+        """Return it with new memories that are here under their numbers there, to plan by."""
+        return self._replace(same={**{number: number for number in self.new}, **self.same})
+
     @property
     def is_idle(self) -> bool:
         """Return whether the memories here stay as they are."""
@@ -174,7 +181,7 @@ def plan_rows(here: OwnRows, there: OwnRows, is_forgotten: IsForgotten) -> Mergi
         else:
             same[number] = mine = known[key]
             ours = here.memories[mine]
-            is_later = _version(record) > _version(ours)
+            is_later = version(record) > version(ours)
             if is_later:
                 changed[mine] = number
             if _is_edited(ours) and _is_edited(record) and record.content != ours.content:
@@ -184,7 +191,7 @@ def plan_rows(here: OwnRows, there: OwnRows, is_forgotten: IsForgotten) -> Mergi
     return Merging(tuple(new), changed, lost, stayed_out, tuple(conflicts), same)
 
 
-def _version(record: MemoryRecord) -> tuple[Any, ...]:
+def version(record: MemoryRecord) -> tuple[Any, ...]:
     """Return what decides between two versions of a memory: replaced, then later, then anything."""
     told = repr([getattr(record, name) for name in _FIELDS])
     return is_tombstone(record.content), record.updated_at_us, told
@@ -197,8 +204,10 @@ def _is_edited(record: MemoryRecord) -> bool:
 _FAR = 1_000_000  # numbers: a memory keeps its own unless that would use up many
 
 
-def write_rows(db: sqlite3.Connection, here: OwnRows, there: OwnRows, plan: Merging) -> int:
-    """Write a plan in the caller's transaction, all but what goes; return how many rows changed."""
+def write_rows(
+    db: sqlite3.Connection, here: OwnRows, there: OwnRows, plan: Merging
+) -> dict[int, int]:
+    """Write a plan in the caller's transaction, all but what goes; return numbers there to here."""
     ids, before = dict(plan.same), _highest(db)
     for number in sorted(plan.new, key=lambda number: (number <= before, number)):
         row, highest = _row(there.memories[number]), _highest(db)
@@ -227,7 +236,7 @@ def write_rows(db: sqlite3.Connection, here: OwnRows, there: OwnRows, plan: Merg
             db.execute(f"INSERT OR IGNORE INTO memory_links ({names}) VALUES (?, ?, ?, ?, ?)", link)
     marks = ((number, _moment(micros)) for number, micros in there.gone - here.gone)
     db.executemany("INSERT OR IGNORE INTO gone VALUES (?, ?)", marks)
-    return len(plan.new) + len(plan.changed)
+    return ids
 
 
 def _highest(db: sqlite3.Connection) -> int:
@@ -248,3 +257,113 @@ def _row(record: MemoryRecord) -> dict[str, Any]:
 def _moment(micros: int) -> str:
     moment = from_micros(micros)
     return moment.isoformat() if moment else ""
+
+
+# Kept turns have ids that are the same everywhere. Of one turn, two homes may have kept different
+# parts; a turn that either has marked, for a secret or because it was forgotten, stays marked.
+
+_TURNS = """
+SELECT number, turn_id, agent, role, session, wing, at_us, is_sidechain, is_sensitive FROM turns
+WHERE typeof(number) = 'integer' AND typeof(turn_id) = 'text' AND typeof(agent) = 'text'
+    AND role IN ('user', 'assistant') AND typeof(session) = 'text' AND typeof(wing) = 'text'
+    AND typeof(at_us) IN ('integer', 'null') ORDER BY turn_id
+"""
+_PARTS = """
+SELECT key, kind, label, text FROM parts WHERE number = ? AND typeof(key) = 'text'
+    AND typeof(kind) = 'text' AND typeof(label) = 'text' AND typeof(text) = 'text' ORDER BY part
+"""
+Part = tuple[str, str, str, str]
+"""Key, kind, label, text."""
+
+
+class TurnsMerged(NamedTuple):
+    """Numbers of turns."""
+
+    new: int = 0
+    gone: int = 0  # lost their texts here, because they are marked there
+    refused: int = 0  # secrets, or forgotten here
+
+
+def merge_turns(
+    mine: Path, theirs: Path, home: str, corpus: CorpusSettings, forgotten: Tombstones,
+    *, dry_run: bool,
+) -> TurnsMerged:  # fmt: skip
+    """Take the kept turns of another home in one transaction; StoreError if that fails."""
+    if not theirs.is_file():
+        return TurnsMerged()
+    try:
+        return _merge_turns(mine, theirs, home, corpus, forgotten, dry_run=dry_run)
+    except sqlite3.Error as error:
+        raise unusable(mine, error) from None
+
+
+def _merge_turns(
+    mine: Path, theirs: Path, home: str, corpus: CorpusSettings, forgotten: Tombstones,
+    *, dry_run: bool,
+) -> TurnsMerged:  # fmt: skip
+    with closing(open_foreign(theirs, WAIT_S)[0]) as db:
+        marked = {row[1] for row in db.execute(_TURNS) if row[-1]}
+        tally, now_us = Tally(), time.time_ns() // 1000
+        kept = sift(_turn_rows(db), tally, now_us=now_us, settings=corpus, forgotten=forgotten)
+        ids = {record.memory_id for record in kept}
+        with closing(open_log(mine, TURNS, wait_s=WAIT_S, or_empty=True)) as here:
+            known = dict(here.execute("SELECT turn_id, is_sensitive FROM turns"))
+        gone = {turn_id for turn_id in marked if not known.get(turn_id, 1)}
+        done = TurnsMerged(len(ids - known.keys()), len(gone), tally.total - tally.exported)
+        if not dry_run and (ids or marked - known.keys() or gone):
+            with closing(TurnsFile(mine, wait_s=WAIT_S)) as turns, transaction(turns.db):
+                for number, *turn, is_sensitive in db.execute(_TURNS):
+                    if is_sensitive or turn[0] in ids:
+                        parts = [] if is_sensitive else db.execute(_PARTS, (number,)).fetchall()
+                        _take_turn(turns, turn, parts, home, is_sensitive=bool(is_sensitive))
+    return done
+
+
+def _turn_rows(db: sqlite3.Connection) -> Iterator[RawRow]:
+    """Yield the turns as an export reads them."""
+    for number, turn_id, _, role, session, wing, at_us, _, is_sensitive in db.execute(_TURNS):
+        texts = [text for *_, text in db.execute(_PARTS, (number,))]
+        moment = from_micros(at_us) if at_us is not None else None
+        if texts and not is_sensitive:
+            content = f"{role.capitalize()}: {chr(10).join(texts)}"
+            told = {"content": content, "session_id": session or None, "wing": wing or None}
+            fields = {**told, "category": "turn", "created_at": moment and moment.isoformat()}
+            yield RawRow(f"turn {turn_id}", turn_id, fields)
+
+
+def _take_turn(
+    turns: TurnsFile, turn: Sequence[Any], parts: list[Part], home: str, *, is_sensitive: bool
+) -> None:
+    turn_id, agent, role, session, wing, at_us, is_sidechain = turn
+    sql = "SELECT number, is_sensitive, wing, at_us FROM turns WHERE turn_id = ?"
+    found = turns.one(sql, turn_id)
+    if found is None:
+        number = turns.free_number(turn_id)
+        values = (number, turn_id, agent, role, session, wing, at_us, bool(is_sidechain))
+        turns.db.execute("INSERT INTO turns VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)", values)
+        if not turns.fact(f"home of {session}"):
+            turns.keep_fact(f"home of {session}", home)
+        mine = list[Part]()
+    elif found[1]:
+        return
+    else:
+        number, mine = found[0], turns.db.execute(_PARTS, (found[0],)).fetchall()
+        # Two machines may name a project differently: the same one in both from now on.
+        wings, moments = {found[2], wing} - {""}, {found[3], at_us} - {None}
+        values = (min(wings, default=""), min(moments, default=None), number)
+        turns.db.execute("UPDATE turns SET wing = ?, at_us = ? WHERE number = ?", values)
+    both = _join_parts(mine, parts)
+    if both != mine and not is_sensitive:
+        turns.db.execute("DELETE FROM parts WHERE number = ?", (number,))
+        sql = "INSERT OR IGNORE INTO parts (key, number, kind, label, text) VALUES (?, ?, ?, ?, ?)"
+        turns.db.executemany(sql, [(part[0], number, *part[1:]) for part in both])
+    if is_sensitive or (mine and find_text_sensitivity("\n".join(turns.texts_of(number)))):
+        turns.mark_sensitive(number)
+
+
+def _join_parts(mine: list[Part], theirs: list[Part]) -> list[Part]:
+    """Return the parts of both in the order of the longer list, the longer text of one part."""
+    longer, shorter = sorted((mine, theirs), key=lambda parts: (-len(parts), parts))
+    known = {part[0]: part for part in shorter}
+    both = [max(part, known.pop(part[0], part), key=lambda p: (len(p[3]), p)) for part in longer]
+    return [*both, *(known[key] for key in sorted(known))]
