@@ -138,7 +138,7 @@ REBUILT = frozenset(
 )
 """Of a store, what the next night makes again. Whatever else lies there may be all there is."""
 FOLDED = "work/usage/folded.json"  # counts recalls that the access log has forgotten
-_OF_SQLITE = ("-wal", "-shm", "-journal")  # is in the copy of the database
+OF_SQLITE = ("-wal", "-shm", "-journal")  # is in the copy of the database
 
 
 class Entry(NamedTuple):
@@ -166,7 +166,7 @@ def is_kept(name: str) -> bool:
     if not below:
         return any(fnmatchcase(name, pattern) for pattern in HOME_FILES)
     is_rebuilt = below.partition("/")[0] in REBUILT and below != FOLDED
-    return top != "hooks" and not is_rebuilt and not name.endswith(_OF_SQLITE)
+    return top != "hooks" and not is_rebuilt and not name.endswith(OF_SQLITE)
 
 
 def list_backups(directory: Path) -> list[str]:
@@ -212,7 +212,7 @@ def _older(directory: Path, name: str) -> str:
     return f"try an older one, --backup {older[-1]}" if older else "there is no older one"
 
 
-def _holds(directory: Path, entry: Entry) -> bool:
+def holds(directory: Path, entry: Entry) -> bool:
     """Say whether an object is there, byte for byte."""
     path = directory / OBJECTS / entry.sha256
     try:
@@ -223,16 +223,16 @@ def _holds(directory: Path, entry: Entry) -> bool:
         return False
 
 
-class _ChangedError(Exception):
+class ChangedError(Exception):
     """A file is not what it was a moment ago."""
 
 
-def _copy(source: Path, target: Path, entry: Entry) -> None:
-    """Copy a file durably; one with another digest is not put in place."""
+def copy_object(source: Path, target: Path, entry: Entry) -> None:
+    """Copy a file durably; one with another digest is not put in place, and a ChangedError."""
     with files.replacement(target) as tmp:
         shutil.copyfile(source, tmp)
         if files.hash_file(tmp) != entry.sha256:
-            raise _ChangedError(source)
+            raise ChangedError(source)
 
 
 # Making a backup.
@@ -292,14 +292,14 @@ def _back_up(
                 found |= {p.name: p for p in own if p.is_file() and is_kept(p.name)}
                 entries = copying.copy(found)
                 break
-            except (FileNotFoundError, _ChangedError):
+            except (FileNotFoundError, ChangedError):
                 continue  # a night removed a snapshot, or somebody saved a file
     else:
         raise errors.StoreError(f"{home} changed all the time, so nothing was backed up: try again")
     if not entries:
         raise errors.StoreError(f"{home} has nothing to back up: `noctuary stores` names the home")
     warnings, removed = copying.warnings, list[str]()
-    made = Backup(_next_name(directory), str(home), _own_store(home), entries)
+    made = Backup(_next_name(directory), str(home), name_own_store(home), entries)
     _write_manifest(directory, made)
     if keep is not None and warnings:
         warnings.append("no older backup was removed: it may have whole what is damaged now")
@@ -314,7 +314,8 @@ def _back_up(
     return BackedUp(made.name, [root.name for root in stores], *counts, removed, warnings)
 
 
-def _own_store(home: Path) -> str:
+def name_own_store(home: Path) -> str:
+    """Return the name of the store that nights make of the own store of a home."""
     return store_for_source(home, home / OWN_FILE).name
 
 
@@ -354,7 +355,7 @@ class _Copying:
             quick_check(snapshot, made)
         except errors.SnapshotCorruptError:
             if read_pointer(paths) != pointer:
-                raise _ChangedError from None
+                raise ChangedError from None
             raise
         copy = StorePaths(self._scratch / name)
         write_pointer(copy, pointer)
@@ -386,11 +387,11 @@ class _Copying:
         # Snapshots are never written to, and their bytes must keep the manifest's hashes.
         if "/snapshots/" not in name and _is_sqlite(path):
             source = self._scratch / "copy.sqlite"
-            if (fault := _copy_database(path, source)) is not None:
+            if (fault := copy_database(path, source)) is not None:
                 self.warnings.append(f"{name} is damaged ({fault}) and backed up as it is")
         entry = Entry(source.stat().st_size, files.hash_file(source), time_ns)
-        if not _holds(self._directory, entry):
-            _copy(source, self._directory / OBJECTS / entry.sha256, entry)
+        if not holds(self._directory, entry):
+            copy_object(source, self._directory / OBJECTS / entry.sha256, entry)
             self.new.append(entry.bytes)
         return entry
 
@@ -401,7 +402,7 @@ def _is_sqlite(path: Path) -> bool:
         return path.suffix == ".sqlite" or handle.read(16) == b"SQLite format 3\0"
 
 
-def _copy_database(path: Path, target: Path) -> str | None:
+def copy_database(path: Path, target: Path) -> str | None:
     """Copy a database as it is at one moment, while others write; return what is wrong with it."""
     target.unlink(missing_ok=True)
     files.create_private(target)
@@ -416,7 +417,7 @@ def _copy_database(path: Path, target: Path) -> str | None:
     except sqlite3.Error as error:
         kind, fault = name_fault(error)
         if not path.exists():
-            raise _ChangedError from None
+            raise ChangedError from None
         if kind != "damaged":
             told = f"{path} cannot be read ({fault}): see who holds it, and its permissions"
             raise errors.StoreError(told) from None
@@ -480,7 +481,7 @@ def choose_files(directory: Path, home: Path, name: str | None, store: str | Non
     if store is not None:
         stores = [_pick(stores, store, "stores")]
     # The store of the own store is named after its path, and a new home has another.
-    own = _own_store(home)
+    own = name_own_store(home)
     moved = {made.own_store: own} if own not in stores else {}
     chosen: dict[str, Entry] = {}
     for path, entry in made.files.items():
@@ -512,7 +513,7 @@ def restore_files(
         )
     damaged: list[str] = []
     for done, (name, entry) in enumerate(chosen.files.items(), start=1):
-        damaged += [] if _holds(directory, entry) else [name]
+        damaged += [] if holds(directory, entry) else [name]
         progress.update("check", done, len(chosen.files))
     if damaged:
         raise errors.StoreError(
@@ -550,7 +551,7 @@ def _write(
     try:
         for done, (name, entry) in enumerate(chosen.files.items(), start=1):
             target = staged / name
-            _copy(directory / OBJECTS / entry.sha256, target, entry)
+            copy_object(directory / OBJECTS / entry.sha256, target, entry)
             os.utime(target, ns=(entry.mtime_ns, entry.mtime_ns))
             target.chmod(0o400 if "/snapshots/" in name else 0o600)
             progress.update("restore", done, len(chosen.files))
@@ -565,7 +566,7 @@ def _write(
                 _move_aside(home / top, aside)
                 (staged / top).rename(home / top)
         files.fsync_dir(home)
-    except _ChangedError:
+    except ChangedError:
         told = f"{directory} changed meanwhile, so nothing was restored: try again"
         raise errors.StoreError(told) from None
     finally:
@@ -586,7 +587,7 @@ def _keep_forgotten(home: Path, staged: Path, locks: ExitStack) -> Iterator[str]
             locks.enter_context(hold_lock(StorePaths(place).lock))
         locks.enter_context(hold_lock(place / FORGET_LOCK))
         try:
-            former, is_of_own = read_tombstones(place), place.name == _own_store(home)
+            former, is_of_own = read_tombstones(place), place.name == name_own_store(home)
             count = forget_again(root, former, own, is_of_own=is_of_own)
         except errors.NoctuaryError as error:
             yield f"what {place.name} forgot since the backup may be back: {error}"
@@ -600,7 +601,7 @@ def _keep_forgotten(home: Path, staged: Path, locks: ExitStack) -> Iterator[str]
 
 def _move_aside(place: Path, aside: Path) -> None:
     """Move the old file aside, with SQLite's -wal and -shm, which do not belong to the new one."""
-    for path in (place, *(place.with_name(place.name + ending) for ending in _OF_SQLITE)):
+    for path in (place, *(place.with_name(place.name + ending) for ending in OF_SQLITE)):
         if _has_something(path):
             files.make_directory(aside)
             path.rename(aside / path.name)

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
@@ -107,6 +107,14 @@ def read_moment(text: str, hint: str | None = None) -> datetime:
         wanted = "ISO-8601 date or time, e.g. 2026-03-01 or 2026-03-01T08:00:00Z"
         raise click.BadParameter(f"{text!r} is not an {wanted}", param_hint=hint) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def read_end(text: str) -> date | datetime:
+    """Read the day or moment when a memory ends; a day is whole."""
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        return read_moment(text, "--until")
 
 
 # Printing, and failing.
@@ -265,8 +273,10 @@ FILES = {
     "schedule": ("schedule",),
     "exchange": ("export",),
     "backup": ("backup", "restore"),
+    "merge": ("merge",),
     "proposals": ("proposals",),
     "forget": ("forget",),
+    "review": ("review",),
     "evaluate": ("evaluate",),
 }
 
@@ -352,11 +362,12 @@ def main() -> None:
     Tidy up:
       proposals compact        memories you could archive, and why; also curate, promotions
       forget 17                forget memories for good, with a receipt; --apply
+      review                   memories that nobody has checked for long: keep, replace, end
     Stores and snapshots:
       stores, snapshots        list the stores, or the snapshots of one
       rollback                 go back to an older snapshot
       export DIR               write the current snapshot as files for other programs
-      backup DIR, restore DIR  keep in another place what no night makes again; put it back
+      backup, restore, merge   keep what no night makes again, put it back, join two machines
 
     `noctuary COMMAND --help` explains each command. Those that read a store take --store: its
     directory, the beginning of its name, or its source. --json prints one JSON object.

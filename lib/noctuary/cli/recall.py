@@ -444,8 +444,9 @@ def _part_lines(shown: Row) -> Iterator[str]:
 @cli.option("--tags A,B", "Words to find it by.", default="")
 @cli.option("--importance", "From 0 to 1.", type=float, default=0.5)
 @cli.option("--supersedes ID", "The memory of the own store that it replaces.")
+@cli.option("--until DATE", "The last day on which it holds; later only --as-of finds it.")
 @cli.json_option
-def remember(text: str, **given: Any) -> None:
+def remember(text: str, until: str | None, **given: Any) -> None:
     """Keep TEXT in noctuary's own store, memories.sqlite below its home.
 
     Recall finds it at once if a night has run on that store, everywhere else after the next night.
@@ -455,14 +456,16 @@ def remember(text: str, **given: Any) -> None:
     \b
     noctuary remember "The spare key hangs behind the blue door" --wing home
     noctuary remember "It hangs in the hall now" --supersedes 12
+    noctuary remember "The lift is out of order" --until 2026-12-04
 
     Exit codes: 0 it is on disk; 1 the file cannot be written; 3 refused: it reads like a secret, is
     no text, or replaces no memory; 4 others wrote all the time: try again.
     """  # noqa: D301 (click wants the control character)
     from noctuary.sources.own_store import remember as remember_memory
 
+    ends = None if until is None else cli.read_end(until)
     try:
-        kept = remember_memory(sys.stdin.read() if text == "-" else text, **given)
+        kept = remember_memory(sys.stdin.read() if text == "-" else text, valid_until=ends, **given)
     except MemoryRefusedError as error:
         cli.fail(error, cli.EXIT_REFUSED)
     night = f"noctuary nightly {shlex.quote(str(kept.source))}"

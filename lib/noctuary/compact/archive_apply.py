@@ -13,12 +13,13 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from noctuary.compact.archive import (
     DIGEST,
     FORMAT,
     SCHEMA,
+    Application,
     ArchiveReader,
     ContentHashes,
     Entry,
@@ -173,6 +174,71 @@ def _put_into_force(reader: ArchiveReader, plan: Plan, now_us: int) -> int:
 
     _rewrite(reader.path, change)
     return at_us
+
+
+def take_plans(
+    paths: StorePaths,
+    other: Path,
+    counterpart: Callable[[str, str], tuple[str, str] | None],
+    *,
+    dry_run: bool,
+) -> int:
+    """Add what another ledger archived, in force or not; return how many entries were missing.
+
+    `counterpart` returns id and content hash here for those there, None where they do not hold.
+    A plan that either ledger ended has ended. Summaries stay behind: the successor stands in.
+    Raises StoreError for a damaged ledger, StoreLockedError while a night runs.
+    """
+    theirs = ArchiveReader(other)
+    if theirs.warning is not None:
+        raise StoreError(f"the other home's {theirs.warning}")
+    if theirs.is_missing or dry_run:
+        return len(_find_missing(ArchiveReader(paths.archive), theirs, counterpart)[1])
+    with _writing(paths) as mine:
+        _next_moment(mine, 0)  # refuses a damaged one
+        applications, entries = _find_missing(mine, theirs, counterpart)
+        if applications or entries:
+
+            def change(db: sqlite3.Connection) -> None:
+                plans = [(one.plan_id,) for one in applications]
+                db.executemany("INSERT OR IGNORE INTO plans VALUES (?, 'merged', 0, '{}')", plans)
+                db.executemany("INSERT OR REPLACE INTO applications VALUES (?, ?, ?)", applications)
+                rows = [(*entry[:-1], None, "{}") for entry in entries]
+                db.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+
+            _rewrite(paths.archive, change)
+    return len(entries)
+
+
+_LAST_US = 2**53  # of a moment; a later one would leave no room for the next
+
+
+def _find_missing(
+    mine: ArchiveReader,
+    theirs: ArchiveReader,
+    counterpart: Callable[[str, str], tuple[str, str] | None],
+) -> tuple[list[Application], list[Entry]]:
+    known = {one[:2]: one for one in mine.applications}
+    applications, entries = list[Application](), dict[tuple[str, str], Entry]()
+    for one in theirs.applications:
+        moments: list[Any] = [m for m in one[1:] if m is not None]
+        if not all(isinstance(m, int) and 0 <= m < _LAST_US for m in moments):
+            continue
+        found = dict[tuple[str, str], Entry]()
+        for entry in theirs.entries_of(one.plan_id):
+            archived = counterpart(entry.memory_id, entry.content_hash)
+            successor = counterpart(entry.successor_id, entry.successor_hash)
+            if archived is not None and successor is not None:
+                made = Entry(one.plan_id, *archived, *successor, None)
+                found[made.plan_id, made.memory_id] = made
+        had = known.get(one[:2])
+        ends = [o.undone_at_us for o in (one, had) if o and o.undone_at_us is not None]
+        both = one._replace(undone_at_us=min(ends, default=None))
+        if found and both != had:
+            applications.append(both)
+        kept = {(entry.plan_id, entry.memory_id) for entry in mine.entries_of(one.plan_id)}
+        entries |= {key: entry for key, entry in found.items() if key not in kept}
+    return applications, list(entries.values())
 
 
 def _rewrite(

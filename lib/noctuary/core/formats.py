@@ -41,7 +41,6 @@ def _made(version: int, *files: str) -> Format:
 
 
 OWN_STORE = _kept(3, "memories.sqlite", older="migrated")
-OWN_APPLICATION_ID = 0x6E6F6374  # "noct": noctuary made this claude-memory store
 TURNS = _kept(1, "STORE/turns.sqlite")
 ARCHIVE = _kept(1, "STORE/archive.sqlite")
 ACCESS_LOG = _kept(1, "STORE/access.sqlite")
@@ -70,7 +69,7 @@ REST = _made(
     0, "STORE/work", "STORE/lance", "STORE/encoders", "STORE/rotations", "STORE/verdicts",
     "STORE/reports", "STORE/dagster", "STORE/ledger.json", "STORE/hashes.json",
     "STORE/quiet.json", "STORE/CURRENT", "STORE/LAST_NIGHT",
-    "STORE/purge.pending", "STORE/*.lock", "hooks/*.lock", "init.lock", "init",
+    "STORE/purge.pending", "STORE/*.lock", "hooks/*.lock", "init.lock", "init", "merge.lock",
     "night.log", "mcp_token", "cache",
 )  # fmt: skip
 

@@ -87,6 +87,8 @@ def path_of(source: SourceName) -> Path:
 
 OWN_FILE = "memories.sqlite"  # the own store, below the home
 OWN_PREFIX = "own:"  # begins ids of the own store among several
+# "noct": marks the file as noctuary's, not another claude-memory store
+OWN_APPLICATION_ID = 0x6E6F6374
 
 DIGEST_NAME_CHARS = 16
 """Of a candidate's digest, in its directory name: 64 bits among a handful of candidates."""

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from noctuary.core.sqlite import open_foreign
 from noctuary.core.types import UNDATED_US, from_micros, to_micros
+from noctuary.sources.normalize import read_end_us
 from noctuary.sources.own_store import WAIT_S, change_rows
-from noctuary.text.stamps import read_moment_us
 
+_DAY_US = 86_400_000_000
 # Facts about machines change with every release; where somebody lives does not.
 SYSTEM_DAYS = 90
 PERSON_DAYS = 365
@@ -29,15 +30,15 @@ _SYSTEM = re.compile(
     r"\bv?\d+\.\d+(?:\.\d+)*\b(?!\s*(?:%|€|\$|km|kg|m\b))|:\d{2,5}\b|\w+://|(?<!\w)[~.]?/[\w.-]+/|`[^`]+`"
     r"|\b\w+_\w+\b|\b\w+\(\)|(?<!\w)--?[a-z][\w-]+"
 )
+# Words that only notes about systems use: a key or a table may stand in a kitchen.
 _SYSTEM_WORDS = frozenset(
-    """
-    api app backup branch bucket build bug cache ci cli cluster config container cron database deploy
-    deployment docker endpoint env file firewall git host image index install key kubernetes library
-    log migration node package password pipeline port postgres process proxy queue redis release repo
-    repository schema script secret server service setting sql ssh staging table test token url
-    version vm vpn webhook
-    """.split()
-)
+    {
+        "api", "app", "backend", "branch", "ci", "cli", "cluster", "config", "cron", "database",
+        "deploy", "deployment", "docker", "endpoint", "firewall", "frontend", "git", "kubernetes",
+        "linux", "migration", "npm", "pip", "postgres", "proxy", "redis", "repo", "repository",
+        "schema", "server", "sql", "ssh", "staging", "url", "vm", "vpn", "webhook",
+    }
+)  # fmt: skip
 
 
 class Aged(NamedTuple):
@@ -58,6 +59,10 @@ class Aged(NamedTuple):
         return {**self._asdict(), "checked_at": None if at is None else at.isoformat()}
 
 
+LastRecalls = Callable[[Sequence[int]], Sequence[int]]
+"""Ids -> the moment of each one's last recall in microseconds, UNDATED_US for none."""
+
+
 def about(content: str) -> About:
     """Return whether a text is about a system: it holds an identifier, or a word for one."""
     words = set(re.findall(r"[a-z]+", content.lower()))
@@ -66,14 +71,14 @@ def about(content: str) -> About:
 
 
 def list_aged(
-    path: Path, *, now: datetime, recalled_us: Mapping[int, int], user: str | None = None
+    path: Path, *, now: datetime, last_recalls: LastRecalls, user: str | None = None
 ) -> list[Aged]:
     """Return the memories of the own store to look at, longest unchecked first.
 
     Args:
         path: The own store; a missing one has none.
         now: The moment that ages count from.
-        recalled_us: When a memory was last recalled, by id, in microseconds.
+        last_recalls: When memories were last recalled.
         user: Whose memories besides unowned ones.
 
     Raises:
@@ -81,7 +86,9 @@ def list_aged(
     """
     if not path.is_file():
         return []
-    found = [_aged(row, now, recalled_us) for row in _read(path, user)]
+    rows = _read(path, user)
+    recalled_us = last_recalls([row["id"] for row in rows])
+    found = [_aged(row, now, at_us) for row, at_us in zip(rows, recalled_us, strict=True)]
     return sorted(filter(None, found), key=lambda one: (-one.idle_days, one.id))
 
 
@@ -103,24 +110,26 @@ def _read(path: Path, user: str | None) -> list[dict[str, Any]]:
             f"SELECT {shown}, {again} FROM memories a WHERE NOT {replaced} AND NOT is_sensitive "
             "AND (user IS NULL OR user IS ?)"
         )
-        return [dict(zip((*_COLUMNS, "again"), row, strict=True)) for row in db.execute(sql, [user])]
+        return [
+            dict(zip((*_COLUMNS, "again"), row, strict=True)) for row in db.execute(sql, [user])
+        ]
 
 
-def _aged(row: Mapping[str, Any], now: datetime, recalled_us: Mapping[int, int]) -> Aged | None:
+def _aged(row: Mapping[str, Any], now: datetime, recalled_us: int) -> Aged | None:
     moments = {
         "written": max(map(_micros, (row["created_at"], row["updated_at"], row["again"]))),
         "confirmed": _micros(row["confirmed_at"]),
-        "recalled": recalled_us.get(row["id"], UNDATED_US),
+        "recalled": recalled_us,
     }
     by = max(moments, key=lambda name: moments[name])
     now_us = to_micros(now)
-    idle_days = 0 if moments[by] == UNDATED_US else max(now_us - moments[by], 0) // 86_400_000_000
+    idle_days = 0 if moments[by] == UNDATED_US else max(now_us - moments[by], 0) // _DAY_US
     kind = about(row["content"])
-    ends_us = _micros(row["valid_until"])
-    if ends_us != UNDATED_US and ends_us <= now_us:
+    ends_us, _ = read_end_us(row["valid_until"])
+    if ends_us is not None and ends_us <= now_us:
         return None  # it has ended
-    soon = ends_us != UNDATED_US and ends_us - now_us <= SOON_DAYS * 86_400_000_000
-    if not soon and idle_days < (SYSTEM_DAYS if kind == "system" else PERSON_DAYS):
+    is_ending = ends_us is not None and ends_us - now_us <= SOON_DAYS * _DAY_US
+    if not is_ending and idle_days < (SYSTEM_DAYS if kind == "system" else PERSON_DAYS):
         return None
     at = from_micros(moments[by])
     return Aged(
@@ -129,7 +138,8 @@ def _aged(row: Mapping[str, Any], now: datetime, recalled_us: Mapping[int, int])
 
 
 def _micros(text: str | None) -> int:
-    return UNDATED_US if text is None else read_moment_us(text)
+    moment_us, _ = read_end_us(text)
+    return UNDATED_US if moment_us is None else moment_us
 
 
 # What their owner says about them.
@@ -152,9 +162,4 @@ def _set(path: Path, columns: str, values: Iterable[str], ids: Sequence[int]) ->
     def change(db: sqlite3.Connection) -> int:
         return db.execute(sql, [*values, json.dumps(list(ids))]).rowcount
 
-    return change_rows(path, change)
-
-
-def today() -> datetime:
-    """Return the present moment in UTC."""
-    return datetime.now(UTC)
+    return change_rows(path, change, WAIT_S)

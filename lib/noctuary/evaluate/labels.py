@@ -13,7 +13,9 @@ from typing import Any, Self, TypeVar, cast
 
 from noctuary.core import errors
 from noctuary.core.errors import LineFault
+from noctuary.core.files import hash_text
 from noctuary.core.foreign_json import parse_json
+from noctuary.text.secrets import find_text_sensitivity
 
 # Lines of labelled files, and the typed fields of one line.
 
@@ -276,6 +278,66 @@ def _read_labels(row: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], d
     message = f"{where}: grades of ids that are not in relevant_ids: {_shorten(astray)}"
     _require(not astray, message, "bad_grade")
     return relevant_ids, {i: grades.get(i, UNGRADED) for i in relevant_ids} if grades else {}
+
+
+# The labels of another home, in a merge. Questions are equal by text, scope and moment, since ids
+# of queries are names that every home gives anew.
+
+
+def join_labels(
+    mine: Path, theirs: Path, translate: Callable[[str], str | None]
+) -> tuple[int, dict[Path, str]]:
+    """Return how many queries of another folder are new or have new answers, and the new files.
+
+    `translate` returns the id of a memory here, None where there is none. Lines that stay keep
+    their bytes. QueryFileError for a file that cannot be read.
+    """
+    count, texts = 0, dict[Path, str]()
+    read = {name: _read_numbered(mine / name) for name in (QUERIES_FILE, ADVERSARIAL_FILE)}
+    taken = {query.query_id for found in read.values() for _, query in found}
+    for name, found in read.items():
+        path, known = mine / name, {_question(query): (n, query) for n, query in found}
+        lines = path.read_bytes().decode("utf-8").rstrip("\n").split("\n") if found else []
+        before = count
+        for _, query in _read_numbered(theirs / name):
+            answers = {new: g for old, g in query.gains.items() if (new := translate(old))}
+            number, had = known.get(_question(query), (0, None))
+            gains = dict(had.gains) if had else {}
+            for memory_id, grade in answers.items():
+                gains[memory_id] = max(grade, gains.get(memory_id, grade))
+            if (query.relevant_ids and not answers) or (had and gains == had.gains):
+                continue
+            made = had or query
+            if had is None and made.query_id in taken:
+                made = replace(made, query_id=f"{made.query_id}~{hash_text(made.text)[:6]}")
+            graded = gains if set(gains.values()) - {UNGRADED} else {}
+            made = replace(made, relevant_ids=tuple(gains), grades=graded)
+            row = {
+                k: v for k, v in {**made.to_json(), **made.extras}.items() if v and k != "extras"
+            }
+            line = json.dumps({**row, "relevant_ids": list(gains)}, ensure_ascii=False)
+            if find_text_sensitivity(line) is None:
+                number = number or len(lines) + 1
+                lines[number - 1 : number] = [line]
+                known[_question(made)] = number, made
+                taken.add(made.query_id)
+                count += 1
+        if count > before:
+            texts[path] = "\n".join(lines) + "\n"
+    return count, texts
+
+
+def _read_numbered(path: Path) -> list[tuple[int, Query]]:
+    if not path.is_file():
+        return []
+    faults = list[LineFault]()
+    return list(
+        _read(path, "query file", _parse_query, faults, errors.QueryFileError, "it is empty")
+    )
+
+
+def _question(query: Query) -> tuple[object, ...]:
+    return query.text, query.wing, query.as_of, query.extras.get(USER_KEY)
 
 
 # A labelled set: a folder with a corpus and its queries (docs/evaluation.md).

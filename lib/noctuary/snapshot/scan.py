@@ -10,6 +10,7 @@ import sqlite3
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
+from functools import lru_cache
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TextIO
@@ -74,6 +75,7 @@ def cut_needles(
     return Needles(frozenset(pieces), frozenset(words), tuple(vectors), shared, short)
 
 
+@lru_cache(maxsize=1)  # two stores may forget in one process
 def own_words() -> frozenset[str]:
     """Return the words of noctuary's own files: names of columns, keys and stages."""
     found: set[str] = set()

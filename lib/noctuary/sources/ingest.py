@@ -158,15 +158,20 @@ class TurnsFile:
         row = self.one("SELECT number FROM turns WHERE turn_id = ?", turn_id)
         if row is not None:
             return int(row[0]), False
-        number = first_number(turn_id)
-        while self.one("SELECT 1 FROM turns WHERE number = ?", number):
-            number = next_number(number)
+        number = self.free_number(turn_id)
         _, role, agent, session, project, at_us, is_sidechain, *_ = message
         self.db.execute(
             "INSERT INTO turns VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)",
             (number, turn_id, agent, role, session, project, at_us, is_sidechain),
         )
         return number, True
+
+    def free_number(self, turn_id: str) -> int:
+        """Return the number that a new turn gets."""
+        number = first_number(turn_id)
+        while self.one("SELECT 1 FROM turns WHERE number = ?", number):
+            number = next_number(number)
+        return number
 
     def has_said(self, message: Message, text: str) -> bool:
         """Return whether the session that a message may be copied from has its text."""

@@ -121,7 +121,7 @@ def accept(row: RawRow, *, position: int, now_us: int, settings: CorpusSettings)
         updated_at_us = _date_us(fields.get("updated_at"), "updated_at")
     except Rejected:
         updated_at_us, is_unusable = UNDATED_US, True
-    valid_until_us, is_endless = _end_us(fields.get("valid_until"))
+    valid_until_us, is_endless = read_end_us(fields.get("valid_until"))
     warnings = {
         "importance_clamped": is_clamped,
         "valid_until_unusable": is_endless,
@@ -222,8 +222,8 @@ def _importance(value: object) -> tuple[float, bool]:
     return float(min(1, max(0, value))) + 0.0, not 0 <= value <= 1
 
 
-def _end_us(value: object) -> tuple[int | None, bool]:
-    """Return when a memory ends, None for never, and whether what its row says is unusable.
+def read_end_us(value: object) -> tuple[int | None, bool]:
+    """Return when a memory ends (us), None for never, and whether what its row says is unusable.
 
     A day is whole: what holds until the first ends when the second begins.
     """

@@ -23,11 +23,18 @@ from noctuary.core.errors import (
     StoreLockedError,
 )
 from noctuary.core.files import create_private, fsync_dir, hash_text, make_directory
-from noctuary.core.formats import OWN_APPLICATION_ID, OWN_STORE, UPDATE
+from noctuary.core.formats import OWN_STORE, UPDATE
 from noctuary.core.locks import at_fork
 from noctuary.core.settings import CorpusSettings, Settings
 from noctuary.core.sqlite import directory_lock, name_fault, open_foreign, transaction
-from noctuary.core.store import OWN_FILE, OWN_PREFIX, StorePaths, find_home, store_for_source
+from noctuary.core.store import (
+    OWN_APPLICATION_ID,
+    OWN_FILE,
+    OWN_PREFIX,
+    StorePaths,
+    find_home,
+    store_for_source,
+)
 from noctuary.core.types import MemoryRecord, Origin
 from noctuary.sources.normalize import DEFAULT_IMPORTANCE, Rejected, accept
 from noctuary.sources.source import SUPERSEDES, RawRow
@@ -251,6 +258,20 @@ MIGRATIONS = (
     ALTER TABLE memories ADD COLUMN origin TEXT NOT NULL DEFAULT 'assistant';
     ALTER TABLE memories ADD COLUMN valid_until TEXT;
     ALTER TABLE memories ADD COLUMN confirmed_at TEXT;
+    -- For merges (`sources.other_home`): the name of this home, where rows of others came from, and
+    -- which rows are gone, by their number where they were made and their date.
+    CREATE TABLE home (name TEXT NOT NULL);
+    INSERT INTO home VALUES (lower(hex(randomblob(8))));
+    CREATE TABLE came_from (id INTEGER PRIMARY KEY, home TEXT NOT NULL, number INTEGER NOT NULL);
+    CREATE TABLE gone (
+        number INTEGER NOT NULL, created_at TEXT NOT NULL, PRIMARY KEY (number, created_at)
+    ) WITHOUT ROWID;
+    CREATE TRIGGER memories_gone AFTER DELETE ON memories BEGIN
+        INSERT OR IGNORE INTO gone VALUES (
+            coalesce((SELECT number FROM came_from WHERE id = old.id), old.id), old.created_at
+        );
+        DELETE FROM came_from WHERE id = old.id;
+    END;
     """,
 )
 
@@ -414,7 +435,7 @@ def _insert(
     values = {
         **{n: getattr(record, n) for n in _STORED},
         "created_at": (now := datetime.now(UTC).isoformat()), "updated_at": now,
-        "wing": wing, "room": room, "text_key": _text_key(record.content),
+        "wing": wing, "room": room, "text_key": text_key(record.content),
         "valid_until": valid_until,
     }  # fmt: skip
     # RETURNING: the triggers insert into the full-text table after this row.
@@ -456,18 +477,24 @@ def forget_rows(path: Path, ids: Sequence[int], *, wait_s: float = WAIT_S) -> in
     Safe to repeat after a kill. StoreLockedError if others keep writing or reading until the
     timeout, StoreError if the file cannot be written.
     """
-    if not path.is_file():
-        return 0
-    deleted = _run_write(path, wait_s, lambda db: _delete(db, ids))
+    return change_rows(path, lambda db: _delete(db, ids), wait_s) if path.is_file() else 0
+
+
+def change_rows(path: Path, change: Callable[[sqlite3.Connection], int], wait_s: float) -> int:
+    """Change the file in one transaction and return the change's number; raises as `forget_rows`.
+
+    The log is emptied: it leaves no byte of an older text.
+    """
+    changed = _run_write(path, wait_s, change)
     deadline = time.monotonic() + wait_s
     while not _empty_log(path):
         if time.monotonic() >= deadline:
             raise StoreLockedError(
-                f"the rows are deleted, but others were reading {path} for {wait_s:g} s, so its "
-                "write-ahead log still holds them. Try again"
+                f"the rows are changed, but others were reading {path} for {wait_s:g} s, so its "
+                "write-ahead log still holds the former ones. Try again"
             )
         time.sleep(_LONGEST_PAUSE_S)
-    return deleted
+    return changed
 
 
 def _delete(db: sqlite3.Connection, ids: Sequence[int]) -> int:
@@ -499,7 +526,7 @@ _WORDS_ASKED, _ROWS_A_WORD, _CANDIDATES = 12, 200, 20
 _LOOK_S = 0.1  # time limit of the search; the memory is on disk before it starts
 
 
-def _text_key(text: str) -> int:
+def text_key(text: str) -> int:
     """Return an equality key of a text that ignores case, spaces and final punctuation.
 
     It is a number because the export scans every text of a row, and a digest may look like a token.
@@ -548,7 +575,7 @@ def _candidates(
     may_see = "m.id < ? AND (m.user IS NULL OR m.user IS ?) AND (? IS NULL OR m.wing IS ?)"
     values = (key, record.user, record.wing, record.wing)
     same = f"SELECT m.id, m.content FROM memories m WHERE m.text_key = ? AND {may_see} LIMIT ?"
-    yield from db.execute(same, (_text_key(record.content), *values, _SIMILAR_AT_MOST + 1))
+    yield from db.execute(same, (text_key(record.content), *values, _SIMILAR_AT_MOST + 1))
     words = {w for w in re.findall(r"\w+", record.content.lower()) if not is_stop_word(w)}
     # The longest words are usually the rarest. Of a common one the newest rows suffice: ranking
     # all of 100,000 takes a second.

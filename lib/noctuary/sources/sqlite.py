@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from noctuary.core.errors import NoctuaryError, SourceError, SourceFormatError
-from noctuary.core.formats import OWN_APPLICATION_ID, OWN_STORE
 from noctuary.core.sqlite import WAIT_S, name_fault, open_foreign
+from noctuary.core.store import OWN_APPLICATION_ID
 from noctuary.core.types import UNDATED_US, with_origin
 from noctuary.sources.source import (
     LINK_TYPES,
@@ -166,9 +166,10 @@ class SqliteSource(PinnedFile):
             **self._size(),
         }
         version = "2" if "server_id" in self._columns else "1"
+        # The own store counts its own versions.
         is_own = self._one("PRAGMA application_id") == OWN_APPLICATION_ID
-        known = OWN_STORE.version if is_own else KNOWN_USER_VERSION
-        notes = ("newer_schema_version",) if user_version > known else ()
+        is_newer = user_version > KNOWN_USER_VERSION and not is_own
+        notes = ("newer_schema_version",) if is_newer else ()
         return SourceIdentity(KIND, str(self._path), version, "int", marker, notes)
 
     def count(self) -> int:

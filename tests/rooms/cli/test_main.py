@@ -240,6 +240,7 @@ CALLS: dict[str, list[str]] = {
     "hooks uninstall": ["--agent", "claude", "--dry-run"],
     "init": ["--dry-run"],
     "mcp": ["--json"],
+    "merge": ["disk"],
     "mcp install": ["cursor", "--dry-run"],
     "nightly": ["env:NO_SUCH_VARIABLE"],
     "profile list": [],
@@ -383,6 +384,7 @@ SHOWN: dict[str, list[list[str]]] = {
     "hooks status": [[]],
     "hooks uninstall": [["--agent", "claude", "--project"]],
     "mcp": [[]],
+    "merge": [["disk", "--dry-run"], ["disk"]],
     "mcp install": [["vscode", "--dry-run", "--user", H, "--store", H, "--folder", H]],
     "profile list": [[]],
     "profile show": [["wild"]],
@@ -528,7 +530,7 @@ LOOKS: dict[str, list[list[str]]] = {  # besides those of SHOWN
     "why": [["key", "{id}"]],
 }
 ASKS_OR_WRITES = ("hook", "init", "browse", "serve", "mcp", "forget", "restore", "backup",
-                   "rollback")  # fmt: skip
+                   "rollback", "merge")  # fmt: skip
 
 
 def test_no_command_shows_what_is_being_forgotten(
