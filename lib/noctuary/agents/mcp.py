@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from datetime import date
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
@@ -240,6 +241,9 @@ class Tools:
         supersedes: Annotated[
             str | int | None, Field(description="Id of what it replaces, as remember gave it.")
         ] = None,
+        until: Annotated[
+            date | None, Field(description="The last day on which it holds, if there is one.")
+        ] = None,
     ) -> Fields:
         """Keep one memory in noctuary's own store; it is on disk when this answers.
 
@@ -248,7 +252,7 @@ class Tools:
         """
         return remember_in_view(
             self._view, text, wing=wing, room=room, tags=tags or (), importance=importance,
-            supersedes=supersedes, wait_s=_WAIT_SHARE * self._timeout_s,
+            supersedes=supersedes, until=until, wait_s=_WAIT_SHARE * self._timeout_s,
         )  # fmt: skip
 
     def forget(

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import date, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -269,12 +269,14 @@ def remember_in_view(
     tags: Sequence[str],
     importance: float,
     supersedes: MemoryId | None,
+    until: date | None,
     wait_s: float,
 ) -> Fields:
     """Keep a memory, and say whether this view's recall finds it."""
     kept = remember(
         text, wing=view.narrowed_to(wing), room=room, user=view.user, tags=tags,
         importance=importance, supersedes=supersedes, wait_s=wait_s, origin=Origin.ASSISTANT,
+        valid_until=until,
     )  # fmt: skip
     is_here, note = False, f"recall finds it after `noctuary nightly {kept.source}`"
     if kept.is_live:

@@ -364,8 +364,7 @@ def main() -> None:
       forget 17                forget memories for good, with a receipt; --apply
       review                   memories that nobody has checked for long: keep, replace, end
     Stores and snapshots:
-      stores, snapshots        list the stores, or the snapshots of one
-      rollback                 go back to an older snapshot
+      stores, snapshots, rollback  list the stores, or the snapshots of one; go back to an older
       export DIR               write the current snapshot as files for other programs
       backup, restore, merge   keep what no night makes again, put it back, join two machines
 

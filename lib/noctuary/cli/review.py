@@ -15,6 +15,7 @@ from noctuary.cli import main as cli
 from noctuary.core.errors import MemoryRefusedError
 from noctuary.core.settings import Settings
 from noctuary.core.store import OWN_FILE, OWN_PREFIX, StorePaths, find_home, store_for_source
+from noctuary.core.tombstones import read_tombstones
 from noctuary.curate import reviews
 from noctuary.curate.reviews import Aged
 from noctuary.snapshot.forget import apply_forget
@@ -68,6 +69,9 @@ def review(
         aged = reviews.list_aged(path, now=now, last_recalls=_last_recalls, user=user)
     except sqlite3.Error as error:
         raise click.ClickException(f"{path} cannot be read: {error}") from None
+    store, before = _store()
+    gone = read_tombstones(store).ids
+    aged = [one for one in aged if f"{before}{one.id}" not in gone]
     is_asking = sys.stdin.isatty() and not (is_list or cli.is_json())
     if is_asking and aged:
         _go_through(path, aged[:limit], now)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from noctuary import recall
 from noctuary.core.settings import LiveSettings, RecallSettings, Settings
 from noctuary.core.store import ROWS_FILE
 from noctuary.core.tombstones import Tombstones, write_tombstones
+from noctuary.core.types import MemoryRecord
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import FLAGS, OFF, RetrievalProfile
 from noctuary.recall.query import Scope
@@ -27,7 +28,7 @@ from tests.support.calibration import calibrated
 from tests.support.crowd import USERS, WINGS, WORDS, crowded
 from tests.support.lean import write_encoder
 from tests.support.live import Cache
-from tests.support.store import Store, new_store
+from tests.support.store import Store, new_store, renumber
 
 SAID = ("nobody said this", "!", "it’s", "on 3 January 2026", "in 2026-01", "ticket 4711")
 DATED = ("when did", "which day", "in January", "on 31 December 2025")
@@ -38,13 +39,22 @@ ASKED_OF = ("101", "117", "133")
 
 @pytest.fixture(scope="module")
 def crowd(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Owners, shares, speakers in sessions, and memories that are being forgotten."""
+    """Owners, shares, speakers in sessions, memories being forgotten, and some that have ended."""
     root = tmp_path_factory.mktemp("crowd") / "house"
     store = new_store(root, encoder=write_encoder(root / "encoders"))
-    store.publish(crowded(), shares=[Share(i, "ana") for i in (*ASKED_OF, "103", "104")])
+    store.publish(with_ends(crowded()), shares=[Share(i, "ana") for i in (*ASKED_OF, "103", "104")])
     gone = Tombstones(ids=frozenset({"117", "105", "140"}), since="2026-01-01")
     write_tombstones(root, gone)
     return root
+
+
+def with_ends(records: Sequence[MemoryRecord]) -> list[MemoryRecord]:
+    """Let every seventh memory end, by turns in the past and in the future."""
+    ends = {1: 1, 2: 2**53}
+    return renumber(
+        [r._replace(valid_until_us=ends.get(r.position % 14 // 7 + 1 if r.position % 7 == 0 else 0))
+         for r in records]
+    )  # fmt: skip
 
 
 def answers(
@@ -115,8 +125,11 @@ def test_nothing_of_others_and_nothing_forgotten_is_shown(crowd: Path) -> None:
         user: {str(m.id): m.user for m in answers(crowd, "Atlas", 64, {}, user)[0].memories}
         for user in (None, *USERS)
     }
+    ended = {r.memory_id for r in with_ends(crowded()) if r.valid_until_us == 1}
+    assert len(ended) > len(crowded()) // 20
     for user, found in seen.items():
         assert found
+        assert not ended & found.keys()
         assert not {"105", "117", "140"} & found.keys()
         others = {i for i, owner in found.items() if owner not in (None, user)}
         assert others == ({"103", "104"} if user == "ana" else set())

@@ -211,6 +211,7 @@ OTHER: dict[str, object] = {
     "user": "ana",
     "is_turn": True,
     "content_hash": "other",
+    "valid_until_us": SOME_US,
 }
 
 
@@ -256,7 +257,7 @@ def test_what_is_packed_can_be_read_back(tmp_path: Path, encoder: LeanEncoder) -
     record = inputs.records[0]
     assert stored[0] == (
         0, "101", record.content, "fact", "key, wing:home", "", 0.9, record.created_at_us,
-        record.updated_at_us, None, "home", "hall", None, 0, record.content_hash, "import",
+        record.updated_at_us, None, "home", "hall", None, 0, record.content_hash, "import", None,
     )  # fmt: skip
     assert [row[1] for row in stored] == [r.memory_id for r in inputs.records]
     spans = rows(directory, "SELECT term, stop - start FROM terms ORDER BY term")

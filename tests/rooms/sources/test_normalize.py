@@ -44,6 +44,7 @@ def test_a_bare_row_gets_the_defaults() -> None:
         "importance": 0.5,
         "content_hash": content_hash(record),
         "origin": "import",
+        "valid_until_us": None,
         **dict.fromkeys(("category", "tags", "expanded_keywords"), ""),
         **dict.fromkeys(("session_id", "wing", "room", "user"), None),
         **dict.fromkeys(("created_at_us", "updated_at_us"), UNDATED_US),
@@ -196,7 +197,7 @@ def test_a_row_that_could_not_be_read_keeps_its_problem() -> None:
 
 
 def test_every_field_but_the_position_changes_the_hash() -> None:
-    base = accept(wing="w", room="r", user_id="u", session_id="s")
+    base = accept(wing="w", room="r", user_id="u", session_id="s", valid_until="2026-12-04")
     other = {str: "other", float: 0.75, int: 42, bool: True}
     for name, value in base._asdict().items():
         if name in ("content_hash", "origin"):
@@ -226,3 +227,27 @@ def test_every_field_but_the_position_changes_the_hash() -> None:
 )
 def test_speaker(content: str, speaker: str | None) -> None:
     assert find_speaker(content) == speaker
+
+
+DAY_UNTIL_US = 1_796_342_400_000_000  # 2026-12-04
+
+
+@pytest.mark.parametrize(
+    ("value", "until_us", "warnings"),
+    [
+        (None, None, ()),
+        ("", None, ()),
+        ("2026-12-04", DAY_UNTIL_US + DAY_US, ()),
+        (" 2026-12-04 ", DAY_UNTIL_US + DAY_US, ()),
+        ("2026-12-04T00:00:00+00:00", DAY_UNTIL_US, ()),
+        ("2026-12-04T01:00:00+01:00", DAY_UNTIL_US, ()),
+        ("soon", None, ("valid_until_unusable",)),
+        (7, None, ("valid_until_unusable",)),
+        ("9999-01-01", None, ("valid_until_unusable",)),
+    ],
+)
+def test_a_memory_ends_after_its_last_day_or_at_its_moment(
+    value: object, until_us: int | None, warnings: tuple[str, ...]
+) -> None:
+    assert accept(valid_until=value).valid_until_us == until_us
+    assert warnings_of(valid_until=value) == warnings
