@@ -356,6 +356,22 @@ class SnapshotGraph:
                 found.append((known.index(term), (reader.posting_positions[start:stop], scores)))
         return found
 
+    def say_near(self, query: str, position: int) -> str:
+        """Name the near words that a memory holds in the place of words of a query."""
+        asked = sorted(set(query_tokens(query)))
+        near = self._reader.near_words(asked)
+        terms = sorted({term for one, other, _ in near for term in (one, other)})
+        here = self._reader.holding(terms, np.array([position]))[:, 0]
+        held = {term for term, is_held in zip(terms, here.tolist(), strict=True) if is_held}
+        content = self._reader.rows_of([position])[position]["content"] if held else ""
+        words = f"{query} {content}".split()
+        written = {term: word.strip(".,:;!?'\"()") for word in words for term in query_tokens(word)}
+        return ", ".join(
+            f"{written.get(other, other)} near {written.get(term, term)}"
+            for term, other, _ in near
+            if other in held and term not in held
+        )
+
     def asked_beside(
         self,
         query: str,
