@@ -347,14 +347,12 @@ class SnapshotGraph:
 
     def near_postings(self, terms: Sequence[str]) -> list[tuple[int, Posting]]:
         """Return the index among the known terms, and postings, of every word near to one."""
-        reader = self._reader
-        known = [term for term, df in reader.document_frequencies(terms).items() if df]
-        found: list[tuple[int, Posting]] = []
-        for term, near, share in reader.near_words(known):
-            for start, stop in reader.look_up_terms([near]):
-                scores = np.float32(share) * reader.posting_scores[start:stop]
-                found.append((known.index(term), (reader.posting_positions[start:stop], scores)))
-        return found
+        known = [term for term, df in self._reader.document_frequencies(terms).items() if df]
+        return [
+            (known.index(term), (positions, np.float32(share) * scores))
+            for term, near, share in self._reader.near_words(known)
+            for positions, scores in self.postings([near])
+        ]
 
     def say_near(self, query: str, position: int) -> str:
         """Name the near words that a memory holds in the place of words of a query."""
