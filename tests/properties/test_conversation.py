@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from noctuary.graph import sessions as c
-from noctuary.graph.sessions import MIN_MEMBERS, SessionArrays, Talk, calibrate, lent_scores, listen
+from noctuary.graph.sessions import (
+    MIN_MEMBERS,
+    Posting,
+    SessionArrays,
+    Talk,
+    calibrate,
+    lent_scores,
+    listen,
+)
 
 NOBODY = -1
 
@@ -25,6 +33,7 @@ class World(NamedTuple):
         sessions: Members of every session, in order.
         turns, speakers, wings, shown, base: By position.
         terms: By term, the score of every position that holds it.
+        near: Words near to a term, given by its index, as `terms` has them.
         pool: Candidates, all shown.
         named: Who the query names.
     """
@@ -36,6 +45,7 @@ class World(NamedTuple):
     shown: list[bool]
     base: list[float]
     terms: list[dict[int, float]]
+    near: list[tuple[int, dict[int, float]]]
     pool: list[int]
     named: list[int]
 
@@ -56,6 +66,8 @@ def worlds(draw: st.DrawFn) -> World:
     few = st.lists(st.integers(NOBODY, 2), min_size=n, max_size=n)
     scores = st.dictionaries(st.integers(0, n - 1), st.integers(1, 80).map(lambda s: s / 8))
     seen = [p for p in range(n) if shown[p]]
+    terms = draw(st.lists(scores, max_size=4))
+    near = st.lists(st.tuples(st.integers(0, len(terms) - 1), scores), max_size=3)
     return World(
         sessions=sessions,
         turns=draw(flags),
@@ -63,7 +75,8 @@ def worlds(draw: st.DrawFn) -> World:
         wings=draw(few),
         shown=shown,
         base=draw(st.lists(unit, min_size=n, max_size=n)),
-        terms=draw(st.lists(scores, max_size=4)),
+        terms=terms,
+        near=draw(near) if terms else [],
         pool=sorted(draw(st.sets(st.sampled_from(seen)))) if seen else [],
         named=sorted(draw(st.sets(st.integers(0, 3)))),
     )
@@ -93,15 +106,18 @@ def heard(world: World, pool: Sequence[int] | None = None) -> Talk | None:
         positions,
         np.array(world.base)[positions],
         arrays_of(world),
-        [
-            (np.array(sorted(term), dtype=np.int32),
-             np.array([term[p] for p in sorted(term)], dtype=np.float32))
-            for term in world.terms
-        ],
+        list(map(posting, world.terms)),
+        near=[(row, posting(word)) for row, word in world.near],
         mask=None if all(world.shown) else np.array(world.shown),
         speakers=world.named,
         wings=np.array(world.wings, dtype=np.int32),
-    )  # fmt: skip
+    )
+
+
+def posting(held: dict[int, float]) -> Posting:
+    positions = sorted(held)
+    scores = [held[p] for p in positions]
+    return np.array(positions, dtype=np.int32), np.array(scores, dtype=np.float32)
 
 
 def lent_by(world: World, talk: Talk | None) -> dict[int, float]:
@@ -131,13 +147,15 @@ class Twin:
 
     def context(self, session: list[int], place: int) -> float:
         total = 0.0
-        for term in self.world.terms:
+        for row, term in enumerate(self.world.terms):
+            near = [word for other, word in self.world.near if other == row]
             best = 0.0
             for other, position in enumerate(session):
                 distance = abs(other - place)
                 if distance <= len(c.NEARBY):
                     share = 1.0 if distance == 0 else c.NEARBY[distance - 1]
-                    best = max(best, share * term.get(position, 0.0))
+                    said = max(word.get(position, 0.0) for word in (term, *near))
+                    best = max(best, share * said)
             total += best
         return total
 
@@ -176,6 +194,9 @@ def without_hidden(world: World) -> tuple[World, list[int]]:
         shown=[True] * len(kept),
         base=[world.base[p] for p in kept],
         terms=[{place[p]: s for p, s in term.items() if p in place} for term in world.terms],
+        near=[
+            (row, {place[p]: s for p, s in word.items() if p in place}) for row, word in world.near
+        ],
         pool=[place[p] for p in world.pool],
         named=world.named,
     )
@@ -267,6 +288,7 @@ def _two_sessions_and_a_third(third: Sequence[int]) -> World:
         shown=[p in third or p < 4 for p in range(6)],
         base=[0.5] * 6,
         terms=[{0: 1.0, 2: 1.0}, {2: 1.0}],
+        near=[],
         pool=[0, 2],
         named=[],
     )

@@ -5,11 +5,17 @@ import unicodedata
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from noctuary.lexical import search
-from noctuary.lexical.build import build_postings
+from noctuary.lexical.build import (
+    NEAR_DEVIATIONS,
+    NEAR_MOST,
+    NEAR_WEIGHT,
+    build_postings,
+    find_near,
+)
 from noctuary.lexical.search import add_scores, best_positions, top_positions
 from noctuary.text.marks import PLAIN_SIGNS
 from noctuary.text.tokens import MAX_TOKEN_CHARS, encode_tokens, is_plain, normalize, tokenize
@@ -57,6 +63,46 @@ def test_postings_are_sorted_positive_and_below_the_idf(corpus: list[list[str]])
         idf = math.log(1 + (len(corpus) - (stop - start) + 0.5) / (stop - start + 0.5))
         assert (postings.scores[start:stop] > 0).all()
         assert (postings.scores[start:stop] <= np.float32(idf) * (1 + 1e-6)).all()
+
+
+@given(st.integers(2, 60), st.integers(0, 12), st.integers(0, 2**32 - 1), st.integers(1, 40))
+def test_near_words_are_those_of_all_pairs(count: int, alike: int, seed: int, at_once: int) -> None:
+    random = np.random.default_rng(seed)
+    terms = [f"w{number:02}" for number in range(count)]
+    # The first ones share a direction, so that a few pairs stand out.
+    vectors = random.normal(size=(count, 64))
+    vectors[:alike] = vectors[0] + 0.05 * random.normal(size=vectors[:alike].shape)
+    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    postings = build_postings(
+        encode_tokens([term for term in terms if random.random() < 0.3] or terms) for _ in range(9)
+    )
+    held = {t: stop - start for t, (start, stop) in zip(terms, postings.ranges(terms), strict=True)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("noctuary.lexical.build._COMPARED_AT_ONCE", at_once)
+        found = find_near(terms, vectors, postings)
+
+    cosine = {
+        (a, b): float(vectors[i].astype(np.float64) @ vectors[j].astype(np.float64))
+        for i, a in enumerate(terms)
+        for j, b in enumerate(terms)
+        if i != j
+    }
+    assert found or alike < 2 or count < 40 or alike > 6
+    values = list(cosine.values())
+    least = float(np.mean(values)) + NEAR_DEVIATIONS * float(np.std(values))
+    for term in terms:
+        near = dict(found.get(term, []))
+        expected = [b for a, b in cosine if a == term and cosine[term, b] >= least]
+        assume(all(abs(cosine[term, b] - least) > 1e-5 for b in terms if b != term))
+        assert set(near) <= set(expected)
+        assert len(near) == min(len(expected), NEAR_MOST)
+        left_out = max((cosine[term, b] for b in expected if b not in near), default=-1.0)
+        assert all(cosine[term, b] >= left_out - 1e-5 for b in near)
+        for other, share in near.items():
+            asked, answered = (
+                math.log(1 + (9 - held[t] + 0.5) / (held[t] + 0.5)) for t in (term, other)
+            )
+            assert share == pytest.approx(NEAR_WEIGHT * min(1.0, asked / answered))
 
 
 @given(

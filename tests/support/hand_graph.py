@@ -39,6 +39,7 @@ class HandReader:
     rare: RareConcepts
     facets: Mapping[str, Facet]
     texts: Mapping[int, str]
+    near: Mapping[str, Sequence[tuple[str, float]]] = field(default_factory=dict)
     held: list[tuple[str, int]] = field(init=False)
     posting_positions: NDArray[np.int32] = field(init=False)
     posting_scores: NDArray[np.float32] = field(init=False)
@@ -55,6 +56,12 @@ class HandReader:
     def look_up(self, *asked: object) -> list[tuple[str, int, int]]:
         terms = cast(Sequence[str], asked[-1])
         return [(t, *slices) for t in terms for slices in self.look_up_terms([t])]
+
+    def document_frequencies(self, terms: Sequence[str]) -> dict[str, int]:
+        return {t: sum(stop - start for start, stop in self.look_up_terms([t])) for t in terms}
+
+    def near_words(self, asked: Sequence[str]) -> list[tuple[str, str, float]]:
+        return [(t, *n) for t in asked for n in self.near.get(t, ()) if n[0] not in asked]
 
     def rows_of(self, positions: Sequence[int]) -> dict[int, dict[str, str]]:
         return {position: {"content": self.texts[position]} for position in positions}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -376,7 +376,8 @@ class Recaller:
             if search.wants_events:
                 from noctuary.recall.trace import record_base
 
-                record_base(search.ledger, base, query.profile)
+                say_near = partial(self._graph.say_near, query.text)
+                record_base(search.ledger, base, query.profile, say_near)
             candidates = run_phases(candidates, search)
             if query.sort_by != "relevance":
                 candidates, why = _sort(search, candidates, base), f"ordered by {query.sort_by}"

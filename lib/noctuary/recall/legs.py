@@ -347,14 +347,28 @@ class SnapshotGraph:
 
     def near_postings(self, terms: Sequence[str]) -> list[tuple[int, Posting]]:
         """Return the index among the known terms, and postings, of every word near to one."""
-        reader = self._reader
-        known = [term for term, df in reader.document_frequencies(terms).items() if df]
-        found: list[tuple[int, Posting]] = []
-        for term, near, share in reader.near_words(known):
-            for start, stop in reader.look_up_terms([near]):
-                scores = np.float32(share) * reader.posting_scores[start:stop]
-                found.append((known.index(term), (reader.posting_positions[start:stop], scores)))
-        return found
+        known = [term for term, df in self._reader.document_frequencies(terms).items() if df]
+        return [
+            (known.index(term), (positions, np.float32(share) * scores))
+            for term, near, share in self._reader.near_words(known)
+            for positions, scores in self.postings([near])
+        ]
+
+    def say_near(self, query: str, position: int) -> str:
+        """Name the near words that a memory holds in the place of words of a query."""
+        asked = sorted(set(query_tokens(query)))
+        near = self._reader.near_words(asked)
+        terms = sorted({term for one, other, _ in near for term in (one, other)})
+        here = self._reader.holding(terms, np.array([position]))[:, 0]
+        held = {term for term, is_held in zip(terms, here.tolist(), strict=True) if is_held}
+        content = self._reader.rows_of([position])[position]["content"] if held else ""
+        words = f"{query} {content}".split()
+        written = {term: word.strip(".,:;!?'\"()") for word in words for term in query_tokens(word)}
+        return ", ".join(
+            f"{written.get(other, other)} near {written.get(term, term)}"
+            for term, other, _ in near
+            if other in held and term not in held
+        )
 
     def asked_beside(
         self,

@@ -28,7 +28,9 @@ from noctuary.recall.selection import ordinal
 Row = Mapping[str, Any]
 
 
-def record_base(ledger: Ledger, base: BaseRanking, profile: RetrievalProfile) -> None:
+def record_base(
+    ledger: Ledger, base: BaseRanking, profile: RetrievalProfile, say_near: Callable[[int], str]
+) -> None:
     """Note the steps of the base ranking; a rescaling is a step of its own."""
     fusion, bonus, graph = profile.scorer == "fusion", profile.exact_match_bonus, base.graph
     lexical, dense = base.lexical, base.dense
@@ -49,7 +51,10 @@ def record_base(ledger: Ledger, base: BaseRanking, profile: RetrievalProfile) ->
 
     def graph_reason(position: int) -> str:
         path = None if graph is None else path_of(graph, position)
-        return "" if path is None else path.reason
+        if path is None:
+            return ""
+        near = say_near(position) if "own_words" in path.shares else ""
+        return f"{path.reason}; near words: {near}" if near else path.reason
 
     def scale_reason(position: int) -> str:
         said: list[str] = []

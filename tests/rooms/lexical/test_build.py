@@ -18,6 +18,7 @@ from noctuary.lexical.build import (
     Postings,
     TokenizeMemories,
     build_postings,
+    choose_words,
     iter_keyed,
     tokens_key,
 )
@@ -140,6 +141,22 @@ def test_every_memory_gets_its_key_and_its_tokens(memories: Path) -> None:
     ]
     assert values[0]
     assert not values[2]
+
+
+def test_words_that_may_have_near_ones_are_common_and_no_names(tmp_path: Path) -> None:
+    texts = [
+        "Camping with Melanie, a camper's camp; her sister isn't there.",
+        "melanie's sisters: Sister Anne and Melanie went camping in Berlin.",
+        "Melanie saw snow and the camp in berlin. Once: lantern2",
+    ]
+    path = tmp_path / MEMORIES_FILE
+    with open_table(path, MEMORIES_FILE) as add:
+        for n, text in enumerate(texts):
+            row = (n, str(n), text, "", "", "", 0.5, NOON_US, NOON_US, None, None, None, None)
+            add((*row, False, "h"))
+    postings = build_postings(encode_tokens(index_tokens(t, "", "", "", 0, False)) for t in texts)
+    # Written small in half at least of those that hold it; "snow" is in one memory only.
+    assert choose_words(path, postings) == {"camp": "camp", "sister": "sister", "berlin": "berlin"}
 
 
 def test_every_field_tells_keys_apart() -> None:

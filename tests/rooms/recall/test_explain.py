@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import product
 from typing import Any
@@ -17,10 +18,20 @@ from noctuary.recall.engine import Recaller
 from noctuary.recall.explain import Why, explain_memory, find_standings
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Query, Scope
+from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import RecallResult
 from noctuary.recall.rows import Rows
+from noctuary.snapshot.pack import build_candidate
 from tests.support.lean import SYNONYMS
-from tests.support.store import Store, day_us, memory, renumber
+from tests.support.store import (
+    Store,
+    day_us,
+    household,
+    memory,
+    pack_inputs,
+    provenance,
+    renumber,
+)
 
 DEFAULT = RetrievalProfile()
 DAYS = {day: f"2026-01-0{day}T00:00:00+00:00" for day in (1, 2)}
@@ -295,3 +306,18 @@ def test_a_rescaling_says_by_what_it_divides(dense_store: Store) -> None:
     steps = {e["phase"]: e for e in found.memories[0].score_events or ()}
     assert steps["exact_match"]["delta"] == pytest.approx(0.5)
     assert steps["exact_match_scale"]["reason"] == "all scores are divided by 1.500"
+
+
+def test_near_words_are_named_and_an_older_snapshot_has_none(empty_store: Store) -> None:
+    profile, told = RetrievalProfile(explain=True), list[str]()
+    for near in ({"cheaper": [("book", 0.5), ("zzz", 0.5)]}, {}):
+        packed = replace(pack_inputs(household()), near=near)
+        directory = build_candidate(empty_store.paths, packed, provenance())
+        reader = SnapshotReader.open(directory)
+        assert reader.near_words(["cheaper", "zzz"]) == ([("cheaper", "book", 0.5)] if near else [])
+        recaller = Recaller(empty_store.paths, reader, "by hand")
+        result = recaller.recall("Lisbon, cheaper?", 14, profile=profile, dry_run=True)
+        (booked,) = (m for m in result.memories if "is booked" in m.content)
+        events = booked.score_events or ()
+        told += [event["reason"] for event in events if event["phase"] == "graph"]
+    assert [reason.partition("; ")[2] for reason in told] == ["near words: booked near cheaper", ""]

@@ -113,6 +113,23 @@ def test_turns_change_order_and_their_best_keeps_its_score() -> None:
     assert ranking.scores.max() <= 1.0
 
 
+def test_a_near_word_counts_in_the_place_of_the_word_by_its_share() -> None:
+    reader = hand_reader(texts={0: "a pump", 1: "stuck valve", 2: "thanks", 3: "pump and valve"})
+    reader.near = {"pump": [("valv", 0.25), ("lost", 0.5)], "lost": [("valv", 0.5)]}
+    scores = reader.posting_scores[[start for start, _ in reader.look_up_terms(["pump", "valv"])]]
+    pump, valve = scores.tolist()
+    for query, expected in (
+        (
+            "lost pump",
+            [[pump, 0.25 * valve, 0.0, pump]],
+        ),  # nothing holds "lost": it asks for nothing
+        ("pump valve", [[pump, 0.0, 0.0, pump], [0.0, valve, 0.0, valve]]),  # it is asked itself
+    ):
+        talk = AskedLeg(reader, {2: 0.6}).found(query).talk
+        assert talk is not None
+        assert talk.words.tolist() == expected
+
+
 @pytest.mark.parametrize(
     ("weight", "session_weight"), [(1.0, 1.0), (0.5, 1.0), (1.0, 0.5), (0.5, 0.5)]
 )
