@@ -31,6 +31,7 @@ from noctuary.lexical.build import TOKENS_KIND
 from noctuary.lexical.build import iter_keyed as keyed_tokens
 from noctuary.snapshot.publish import drop_older_snapshots, forget_questions
 from noctuary.sources.corpus import RecordFile, iter_batches
+from noctuary.sources.export import SCANNED, clean_kind
 from noctuary.work.content import (
     KEY,
     MANIFEST_FILE,
@@ -113,6 +114,7 @@ def _live_keys(night: Night) -> dict[str, Callable[[], Keys] | None]:
         TRIPLES_KIND: lambda: live_triples(night.settings.graph, RecordFile(memories)),
         summary_kind(recipe): None,
         names_kind(night): None,
+        **dict.fromkeys(map(clean_kind, SCANNED)),
         FINGERPRINT_KIND: None,
     }
 

@@ -14,7 +14,7 @@ from noctuary.core.settings import CorpusSettings
 from noctuary.core.types import UNDATED_US, MemoryRecord, content_hash, to_micros
 from noctuary.sources.source import QuarantineReason, RawRow, true_names
 from noctuary.text.flags import FLAGGED, find_mark
-from noctuary.text.secrets import find_fields_sensitivity, find_text_sensitivity
+from noctuary.text.secrets import Scan, find_fields_sensitivity, find_text_sensitivity
 
 # May a row leave its store: the owner's mark, redacted fields, the secret scan. Checked first; the
 # result is a reason to count, never part of the row. When in doubt, a row is sensitive.
@@ -34,7 +34,9 @@ def is_too_long(row: RawRow, max_bytes: int) -> bool:
     return isinstance(content, str) and len(content) > max_bytes
 
 
-def find_sensitivity(row: RawRow, max_bytes: int | None = None) -> str | None:
+def find_sensitivity(
+    row: RawRow, max_bytes: int | None = None, scan: Scan = find_text_sensitivity
+) -> str | None:
     """Return why a row is sensitive and must stay in its store, or None; scans every text.
 
     With `max_bytes`, a row whose content `is_too_long` is judged by its sensitivity marks alone.
@@ -44,10 +46,10 @@ def find_sensitivity(row: RawRow, max_bytes: int | None = None) -> str | None:
     if max_bytes is not None and is_too_long(row, max_bytes):
         return find_mark(row.fields)
     if row.problem is None or not row.unread_text:
-        return find_fields_sensitivity(row.fields)
+        return find_fields_sensitivity(row.fields, scan)
     if _FLAG_IN_TEXT.search(row.unread_text):
         return FLAGGED
-    return find_text_sensitivity(row.unread_text)
+    return scan(row.unread_text)
 
 
 # Is a raw row a memory, and which fields does it have? The rules, in the order they are applied:
