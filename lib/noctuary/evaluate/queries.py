@@ -227,7 +227,7 @@ _JOINED = r"(?:[-_./:@'’]{w}+)*"
 _ASCII_WORD = re.compile("[0-9a-z_]+" + _JOINED.format(w="[0-9a-z_]"))
 _UNSPACED = regex_class(UNSPACED)
 _LETTER = rf"(?:[^\W{_UNSPACED}]|[{MARKS}])"
-_PART_OF_A_WORD = re.compile(rf"[\w{MARKS}{_UNSPACED}]")
+_PART_OF_A_WORD = re.compile(rf"[\w{MARKS}{_UNSPACED}\ud800-\udfff]")
 _WORD_OR_RUN = re.compile(
     f"(?P<run>[{_UNSPACED}]+)|(?P<word>{_LETTER}+{_JOINED.format(w=_LETTER)})"
 )
@@ -260,7 +260,7 @@ def read_keys(text: str) -> list[str]:
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether all words of a text are ASCII, as in nearly every one."""
+    """Return whether all words of a text are ASCII, as in nearly every one, and it is Unicode."""
     return text.isascii() or _PART_OF_A_WORD.search(leave_ascii(text)) is None
 
 
@@ -343,7 +343,8 @@ class ExactCorpus:
             found = _content_words([record.content for record in some])
             distinct = found["word"].unique()
             numbers = [known.setdefault(word, len(known)) for word in distinct]
-            codes = found["word"].replace_strict(distinct, numbers, return_dtype=pl.Int32)
+            numbered = pl.DataFrame({"word": distinct, "code": pl.Series(numbers, dtype=pl.Int32)})
+            codes = found.join(numbered, on="word", maintain_order="left")["code"]
             words.append(codes.to_numpy())
             sizes.append(np.bincount(found["row"].to_numpy(), minlength=len(some)))
             for record in some:
