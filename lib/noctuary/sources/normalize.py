@@ -111,7 +111,9 @@ def accept(row: RawRow, *, position: int, now_us: int, settings: CorpusSettings)
     category = _text(fields, "category")
     tags = _text(fields, "tags", ",")
     keywords = _text(fields, "expanded_keywords", " ")
-    scope = {kind: _scope(fields, tags, *where) for kind, where in _SCOPES.items()}
+    said = [tag.partition(":")[::2] for tag in tags.split(",") if ":" in tag]
+    pairs = [(name.strip().lower(), value.strip()) for name, value in said]
+    scope = {kind: _scope(fields, pairs, *where) for kind, where in _SCOPES.items()}
     importance, is_clamped = _importance(fields.get("importance"))
     created_at_us = _date_us(fields.get("created_at"), "created_at")
     is_unusable = False
@@ -187,7 +189,10 @@ def _checked(name: str, value: str, max_bytes: int, too_large: QuarantineReason)
 
 
 def _scope(
-    fields: Mapping[str, object], tags: str, names: tuple[str, ...], prefixes: tuple[str, ...]
+    fields: Mapping[str, object],
+    pairs: list[tuple[str, str]],
+    names: tuple[str, ...],
+    prefixes: tuple[str, ...],
 ) -> str | None:
     """Return the first field that is set, else the first tag `prefix:value`; earlier names win."""
     for name in names:
@@ -196,12 +201,7 @@ def _scope(
             return str(value)
         if text := _text(fields, name).strip():
             return text
-    pairs = [tag.split(":", 1) for tag in tags.split(",") if ":" in tag]
-    for prefix in prefixes:
-        for name, value in pairs:
-            if name.strip().lower() == prefix and value.strip():
-                return value.strip()
-    return None
+    return next((v for prefix in prefixes for name, v in pairs if name == prefix and v), None)
 
 
 def _importance(value: object) -> tuple[float, bool]:
