@@ -237,9 +237,8 @@ def sift(
         key=lambda judged: judged[0].key,
     ):
         first, duplicates, is_sensitive = _first_clean(found, settings.max_content_bytes)
-        was_exported = str(key) in previous_ids
         if is_sensitive or first is None:
-            tally.retracted += was_exported
+            tally.retracted += str(key) in previous_ids
             if first is not None:
                 tally.sensitive[SHARES_ID] += 1 + len(duplicates)
             continue
@@ -258,7 +257,7 @@ def sift(
         if reason is not None:
             tally.sensitive[reason] += 1
             # The id of a forgotten memory may have been reused; its snapshots are gone already.
-            tally.retracted += was_exported and not is_forgotten
+            tally.retracted += not is_forgotten and str(key) in previous_ids
             continue
         tally.exported += 1
         tally.warnings.update(made.warnings)

@@ -359,5 +359,5 @@ def _texts(value: object, depth: int = 0) -> Iterator[str]:
                 yield from _texts(key, depth + 1)
                 yield from _texts(item, depth + 1)
         elif isinstance(value, list | tuple):
-            for item in value:
-                yield from _texts(item, depth + 1)
+            for item in value:  # a text of its own needs no generator of its own
+                yield from (item,) if isinstance(item, str) else _texts(item, depth + 1)
