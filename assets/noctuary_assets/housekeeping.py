@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,7 @@ from noctuary.lexical.build import TOKENS_KIND
 from noctuary.lexical.build import iter_keyed as keyed_tokens
 from noctuary.snapshot.publish import drop_older_snapshots, forget_questions
 from noctuary.sources.corpus import RecordFile, iter_batches
+from noctuary.sources.export import SCANNED, clean_kind
 from noctuary.work.content import (
     KEY,
     MANIFEST_FILE,
@@ -99,13 +101,17 @@ def _live_keys(night: Night) -> dict[str, Callable[[], Keys] | None]:
     fingerprint, compaction = night.encoder.fingerprint, night.settings.compaction
     backend = chosen_backend(night)
 
+    @cache
+    def own() -> Keys:
+        return _keys_of(keyed_memories(memories))
+
+    @cache
     def texts() -> Keys:
-        own = _keys_of(keyed_memories(memories))
-        return np.concatenate([own, _other_texts(night), query_keys(night)])
+        return np.concatenate([own(), _other_texts(night), query_keys(night)])
 
     recipe = summary_recipe(night, open_summarizer(compaction))
     return {
-        SIGNALS_KIND: lambda: _keys_of(keyed_memories(memories)),
+        SIGNALS_KIND: own,
         TOKENS_KIND: lambda: _keys_of(keyed_tokens(memories)),
         EXTRACTION_KIND: lambda: _keys_of(keyed_extractions(memories)),
         vector_kind(fingerprint, backend.tag): texts,
@@ -113,6 +119,7 @@ def _live_keys(night: Night) -> dict[str, Callable[[], Keys] | None]:
         TRIPLES_KIND: lambda: live_triples(night.settings.graph, RecordFile(memories)),
         summary_kind(recipe): None,
         names_kind(night): None,
+        **dict.fromkeys(map(clean_kind, SCANNED)),
         FINGERPRINT_KIND: None,
     }
 

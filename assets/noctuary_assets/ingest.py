@@ -39,6 +39,7 @@ from noctuary.sources.evidence import (
 from noctuary.sources.export import (
     TASK,
     ExportReport,
+    clean_kind,
     diff_corpora,
     export_corpus,
     previous_export,
@@ -46,6 +47,7 @@ from noctuary.sources.export import (
     refuse_emptied,
     rules_digest,
     scan_tables,
+    skip_clean,
 )
 from noctuary.sources.ingest import find_unread_sessions, forget_sensitive, ingest_transcripts
 from noctuary.sources.source import KnownConcept, KnownEdge, KnownMention, MemoryLink
@@ -91,7 +93,7 @@ def export_memories(night: Night) -> StageResult:
             # Before the source is pinned: what is written from now on came later (sources.live).
             read_us = time.time_ns() // 1000
             opened = open_with_turns(night.source, night.paths.turns, night.settings, directory)
-            with opened as source:
+            with opened as source, skip_clean(night.content(clean_kind("rows"))) as scan:
                 refuse_emptied(source, directory, night.paths, forgotten)
                 report = export_corpus(
                     source,
@@ -101,6 +103,7 @@ def export_memories(night: Night) -> StageResult:
                     previous_ids=exported,
                     guard=guard,
                     forgotten=forgotten,
+                    scan=scan,
                 )
                 said = write_evidence(source, directory)
             # A writer or a checkpoint may have come in between: then the next night reads again.
@@ -227,8 +230,9 @@ def scan_export(night: Night) -> dict[str, Any]:
     tables = {path.name: hash_settled(path) for path in sorted(directory.glob("*.parquet"))}
 
     def body() -> StageOutput:
-        scan = scan_tables(directory)
-        return StageOutput(scan["texts"], scan)
+        with skip_clean(night.content(clean_kind("tables"))) as scan:
+            found = scan_tables(directory, scan)
+        return StageOutput(found["texts"], found)
 
     inputs = {"tables": tables, "rules": rules_digest()}
     return run_stage(night.paths.work, EXPORT_SCAN, inputs, body).facts

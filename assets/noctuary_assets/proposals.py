@@ -101,7 +101,7 @@ def _facts(found: Sequence[Proposal]) -> dict[str, Any]:
 
 # Stage promotion_proposals: which turns should be remembered for good; nothing is written there.
 
-PROMOTION = Stage("promotion_proposals", "2", (PROMOTIONS,))
+PROMOTION = Stage("promotion_proposals", "3", (PROMOTIONS,))
 
 
 @stage_asset(

@@ -51,6 +51,7 @@ from noctuary.snapshot.publish import (
     serves,
     store_verdict,
 )
+from noctuary.sources.export import clean_kind, skip_clean
 from noctuary.work.stage import Stage, StageOutput, StageResult, forget_result, load_result
 from noctuary_assets.evaluate import (
     FUSION_DECISION,
@@ -102,7 +103,9 @@ def judge_snapshot_candidate(night: Night, drops: DropReport) -> Verdict:
     if known is not None and serves(night.paths, digest):
         return known
     # Published already after a rollback, or after a kill between the two moves of publishing.
-    checks = judge_candidate(candidate_path(night), gate_context(night, drops))
+    with skip_clean(night.content(clean_kind("snapshot"))) as scan:
+        context = replace(gate_context(night, drops), scan=scan)
+        checks = judge_candidate(candidate_path(night), context)
     verdict = store_verdict(night.paths, digest, checks)
     if any(not c.passed for c in checks if c.name != DROP_CHECK):
         for stage in PACKED:

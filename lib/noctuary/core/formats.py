@@ -63,7 +63,7 @@ HOSTED_MODEL = _made(1, "STORE/encoders/*/hosted.json")
 USAGE = _made(1, "STORE/usage.sqlite")
 CONTENT = _made(2, "STORE/work/content")
 EXPORT_REPORT = _made(2, "STORE/work/corpus/report.json")
-GRAPH_STATE = _made(3, "STORE/work/graph.duckdb")
+GRAPH_STATE = _made(4, "STORE/work/graph.duckdb")
 HOOK_COUNTS = _made(1, "hooks/counters.json", "hooks/sessions")
 REST = _made(
     0, "STORE/work", "STORE/lance", "STORE/encoders", "STORE/rotations", "STORE/verdicts",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from noctuary.recall.query import Mask
 from noctuary.recall.reader import SnapshotReader
 from noctuary.sources.corpus import RecordFile, iter_batches
 from noctuary.text.marks import plural
+from noctuary.text.secrets import leave_ascii
 from noctuary.text.tokens import (
     MARKS,
     NGRAM_CHARS,
@@ -35,6 +36,9 @@ from noctuary.text.tokens import (
     regex_class,
     tokenize,
 )
+
+if TYPE_CHECKING:
+    import polars as pl
 
 # Queries with an answer that is known: the owner's, and phrases of the corpus.
 
@@ -220,9 +224,10 @@ MIN_SALIENT = 2  # units that are no stop words: with fewer, "of the Xyz" would 
 MAX_PHRASE_CHARS = 120  # longer phrases hold URLs or encoded data, which people do not type
 
 _JOINED = r"(?:[-_./:@'’]{w}+)*"
-_ASCII_WORD = re.compile(r"\w+" + _JOINED.format(w=r"\w"), re.ASCII)
+_ASCII_WORD = re.compile("[0-9a-z_]+" + _JOINED.format(w="[0-9a-z_]"))
 _UNSPACED = regex_class(UNSPACED)
 _LETTER = rf"(?:[^\W{_UNSPACED}]|[{MARKS}])"
+_PART_OF_A_WORD = re.compile(rf"[\w{MARKS}{_UNSPACED}\ud800-\udfff]")
 _WORD_OR_RUN = re.compile(
     f"(?P<run>[{_UNSPACED}]+)|(?P<word>{_LETTER}+{_JOINED.format(w=_LETTER)})"
 )
@@ -249,9 +254,14 @@ def fold_text(text: str) -> str:
 
 def read_keys(text: str) -> list[str]:
     """Return the case-folded units of a text in order, stop words among them."""
-    if text.isascii():  # nearly every one
+    if _is_plain(text):
         return _ASCII_WORD.findall(text.lower())
     return [unit.key for unit in _units(text)]
+
+
+def _is_plain(text: str) -> bool:
+    """Return whether all words of a text are ASCII, as in nearly every one, and it is Unicode."""
+    return text.isascii() or _PART_OF_A_WORD.search(leave_ascii(text)) is None
 
 
 def rank_phrases(text: str, rarity: Callable[[str], float]) -> Iterator[str]:
@@ -316,6 +326,7 @@ def _units(text: str) -> Iterator[Unit]:
 # UTF-8, 4 bytes a content word and the vocabulary.
 
 NEAR_DUPLICATE = 0.8  # Jaccard of memories that answer alike: lower skips mere topics
+_READ_AT_ONCE = 8_192  # memories whose words are found at once
 _END = b"\n"  # between two folded texts, which hold single spaces only: no phrase runs over it
 
 
@@ -323,20 +334,26 @@ class ExactCorpus:
     """Which memories hold which words, and their folded texts; places number them."""
 
     def __init__(self, records: Iterable[MemoryRecord]) -> None:
+        import polars as pl
+
         known = self._vocabulary = dict[str, int]()
-        words, sizes, ends = array("i"), array("q"), array("q")
-        folded = bytearray()
-        for record in records:
-            keys = set(read_keys(record.content)) - STOP_WORDS
-            words.extend(known.setdefault(key, len(known)) for key in keys)
-            sizes.append(len(keys))
-            # Keywords and tags are searched too: a phrase found there is not unique either.
-            text = fold_text("\n".join((record.content, record.expanded_keywords, record.tags)))
-            folded += _encoded(text) + _END
-            ends.append(len(folded))
+        words, sizes = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
+        folded, ends, rest = bytearray(), array("q"), iter(records)
+        while some := list(islice(rest, _READ_AT_ONCE)):
+            found = _content_words([record.content for record in some])
+            distinct = found["word"].unique()
+            numbers = [known.setdefault(word, len(known)) for word in distinct]
+            numbered = pl.DataFrame({"word": distinct, "code": pl.Series(numbers, dtype=pl.Int32)})
+            codes = found.join(numbered, on="word", maintain_order="left")["code"]
+            words.append(codes.to_numpy())
+            sizes.append(np.bincount(found["row"].to_numpy(), minlength=len(some)))
+            for record in some:
+                # Keywords and tags are searched too: a phrase found there is not unique either.
+                parts = record.content, record.expanded_keywords, record.tags
+                folded += _encoded(fold_text("\n".join(parts))) + _END
+                ends.append(len(folded))
         # Distinct content words of every memory, shape (n,).
-        self.sizes = np.frombuffer(sizes, dtype=np.int64) if sizes else np.zeros(0, np.int64)
-        self._words = np.frombuffer(words, dtype=np.int32) if words else np.zeros(0, np.int32)
+        self.sizes, self._words = np.concatenate(sizes), np.concatenate(words)
         self._starts = np.concatenate(([0], np.cumsum(self.sizes)))
         self._frequencies = np.bincount(self._words, minlength=len(self._vocabulary))
         self._folded, self._ends = folded, ends
@@ -374,6 +391,22 @@ class ExactCorpus:
         held = np.flatnonzero(is_asked[self._words])
         memories = np.searchsorted(self._starts, held, side="right") - 1
         return np.bincount(memories, minlength=len(self.sizes))
+
+
+def _content_words(contents: Sequence[str]) -> pl.DataFrame:
+    """Return the distinct content words of every text, by its row."""
+    import polars as pl
+
+    plain = pl.Series([text if _is_plain(text) else "" for text in contents], dtype=pl.String)
+    read = plain.str.to_lowercase().str.extract_all(_ASCII_WORD.pattern)
+    other = [(n, read_keys(text)) for n, text in enumerate(contents) if not _is_plain(text)]
+    schema = {"row": pl.UInt32, "word": pl.List(pl.String)}
+    both = [
+        read.alias("word").to_frame().with_row_index("row"),
+        pl.DataFrame(other, schema, orient="row"),
+    ]
+    words = pl.concat(both).explode("word").drop_nulls().unique()
+    return words.filter(~pl.col("word").is_in(STOP_WORDS)).sort("row")
 
 
 def _encoded(text: str) -> bytes:

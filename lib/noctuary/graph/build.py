@@ -208,7 +208,7 @@ def build_graph(
     merged = canonicalise(names, state.aliases(), rules, by_name)
     del names  # hundreds of thousands of objects
     tables = state.fold(merged.canonical_of, merged.merges)
-    corpus = Corpus.read(records, state.iter_outlines)
+    corpus = Corpus.read(records, state.iter_outlines, state.text_keys())
     replaced = find_supersessions(corpus, merged.canonical_of, vectors)
     tables = replace(tables, supersessions=to_table("supersessions", replaced.found))
     return Built(

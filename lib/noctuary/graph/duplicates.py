@@ -48,13 +48,18 @@ class Link(NamedTuple):
 _NOBODY = ""
 _NO_KEYS = Keys(0, 0, "")
 _COLUMNS = (
-    "position", "memory_id", "content", "created_at_us", "updated_at_us", "user", "wing", "is_turn",
-)  # fmt: skip
+    "position",
+    "memory_id",
+    "created_at_us",
+    "updated_at_us",
+    "user",
+    "wing",
+    "is_turn",
+)
+KEYED_COLUMNS = ("content", "is_turn")  # what `read_keys` takes
+_KEYS = ("tombstone", "marks", "alike", "things")  # and what it returns
 
-_ARRAYS = (
-    "created_at_us", "updated_at_us", "user", "wing", "is_turn", "tombstone", "marks", "alike",
-    "things",
-)  # fmt: skip
+_ARRAYS = ("created_at_us", "updated_at_us", "user", "wing", "is_turn", *_KEYS)
 
 Ints = NDArray[np.int64]
 
@@ -95,13 +100,15 @@ class MemoryColumns:
         return len(self.created_at_us)
 
     @staticmethod
-    def read(records: Sequence[MemoryRecord]) -> MemoryColumns:
-        """Walk through the memories once, in whatever order they come."""
+    def read(records: Sequence[MemoryRecord], keys: Any = None) -> MemoryColumns:
+        """Read memories in any order; `keys` by position are read from the texts where None."""
         import polars as pl
 
-        none = arrow_schema(MEMORIES_FILE).empty_table()
-        batches = chain([none], column_batches(records, _COLUMNS))
-        rows = pl.concat(map(_read_batch, batches)).sort("position")
+        none = arrow_schema(MEMORIES_FILE).empty_table().select(_COLUMNS)
+        read = pl.concat(map(pl.DataFrame, chain([none], column_batches(records, _COLUMNS))))
+        found = _keys_of(records) if keys is None else pl.DataFrame(keys)
+        rows = read.join(found, on="position", how="left").sort("position")
+        rows = rows.with_columns(pl.col("user", "wing").fill_null(_NOBODY))
         positions = rows["position"].to_numpy()
         if not np.array_equal(positions, np.arange(len(positions))):
             raise ValueError(
@@ -135,21 +142,22 @@ class MemoryColumns:
         )
 
 
-def _read_batch(batch: Any) -> pl.DataFrame:
-    """Return the columns of some memories, with keys of their texts in place of the texts."""
+def _keys_of(records: Sequence[MemoryRecord]) -> pl.DataFrame:
     import polars as pl
 
-    rows = pl.DataFrame(batch)
-    contents, turns = rows["content"].to_list(), rows["is_turn"].to_list()
-    keys = [_NO_KEYS if t else keys_of(c) for c, t in zip(contents, turns, strict=True)]
-    return rows.select(
-        pl.col("position", "created_at_us", "updated_at_us", "memory_id", "is_turn"),
-        pl.col("user", "wing").fill_null(_NOBODY),
-        pl.Series("tombstone", [is_tombstone(c) for c in contents], pl.Boolean),
-        pl.Series("marks", [k.marks for k in keys], pl.Int64),
-        pl.Series("alike", [k.alike for k in keys], pl.Int64),
-        pl.Series("things", [k.things for k in keys], pl.String),
-    )
+    schema = dict(zip(_KEYS, (pl.Boolean, pl.Int64, pl.Int64, pl.String), strict=True))
+    found = [
+        (position, *read_keys(*text))
+        for batch in column_batches(records, ("position", *KEYED_COLUMNS))
+        for position, *text in zip(*(c.to_pylist() for c in batch.columns), strict=True)
+    ]
+    return pl.DataFrame(found, {"position": pl.Int64, **schema}, orient="row")
+
+
+def read_keys(content: str, is_turn: bool) -> tuple[bool, int, int, str]:
+    """Return whether a memory is marked as superseded, and the `Keys` of its text."""
+    keys = _NO_KEYS if is_turn else keys_of(content)
+    return is_tombstone(content), keys.marks, keys.alike, keys.things
 
 
 # Checks for every source of links: whether two scopes agree, and which memory is newer.
@@ -244,9 +252,9 @@ class Corpus:
     outlines: Outlines
 
     @staticmethod
-    def read(records: Sequence[MemoryRecord], outlines: Outlines) -> Corpus:
-        """Read the columns, and the memories that state something."""
-        columns = MemoryColumns.read(records)
+    def read(records: Sequence[MemoryRecord], outlines: Outlines, keys: Any = None) -> Corpus:
+        """Read the columns (see `MemoryColumns.read`), and the memories that state something."""
+        columns = MemoryColumns.read(records, keys)
         said = dict(outlines(stated_only=True))
         if said and not 0 <= min(said) <= max(said) < len(columns):
             raise ValueError(

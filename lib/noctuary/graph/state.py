@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from noctuary.core import formats
 from noctuary.core.files import fsync_dir, fsync_file, hash_text, remove_tree
 from noctuary.core.types import MemoryRecord
+from noctuary.graph.duplicates import KEYED_COLUMNS, read_keys
 from noctuary.graph.extract import (
     EXTRACTOR_VERSION,
     KINDS,
@@ -33,6 +34,7 @@ from noctuary.graph.extract import (
 )
 from noctuary.graph.fold import CONCEPT_ID_HEX, ROLES, fold_name
 from noctuary.graph.guards import NameStats
+from noctuary.graph.successors import KEYS_VERSION
 from noctuary.graph.tables import (
     NO_SPAN,
     ArrowColumn,
@@ -52,7 +54,9 @@ if TYPE_CHECKING:
 # The file of the contributions: one DuckDB database, rebuilt whenever it is not ours.
 
 # Version of the tables and of the data in them; a file of another version is rebuilt.
-STATE_VERSION = f"{formats.GRAPH_STATE.version}:{EXTRACTOR_VERSION}:{hash_text(*KINDS)[:8]}"
+STATE_VERSION = (
+    f"{formats.GRAPH_STATE.version}:{EXTRACTOR_VERSION}:{KEYS_VERSION}:{hash_text(*KINDS)[:8]}"
+)
 # DuckDB's memory limit before it spills, if no setting gives one; more keeps the sorts of a million
 # memories in memory.
 MEMORY_MB = 2_048
@@ -62,7 +66,8 @@ _RESTING_MB = 256
 _LOG = logging.getLogger(__name__)
 
 _TABLES = """
-CREATE TABLE memory (mid BIGINT, memory_id VARCHAR, key VARCHAR);
+CREATE TABLE memory (mid BIGINT, memory_id VARCHAR, key VARCHAR, tombstone BOOLEAN, marks BIGINT,
+    alike BIGINT, things VARCHAR);
 CREATE TABLE found (mid BIGINT, role UTINYINT, kind UTINYINT, look TINYINT, name VARCHAR,
     start INTEGER, stop INTEGER, surface VARCHAR);
 CREATE TABLE stated (mid BIGINT, subject VARCHAR, relation VARCHAR, object VARCHAR,
@@ -302,11 +307,12 @@ class GraphState:
         load: Load,
     ) -> None:
         mids, extractions = count(first), iter(load(fresh.tolist()))
-        for batch in take_columns(records, fresh, ("position", "memory_id")):
+        for batch in take_columns(records, fresh, ("position", "memory_id", *KEYED_COLUMNS)):
             rows: dict[str, Rows] = {table: [] for table in ("memory", "found", "stated", "alias")}
-            for position, memory_id in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+            read = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            for position, memory_id, *text in read:
                 mid, extraction = next(mids), next(extractions)
-                rows["memory"].append((mid, memory_id, keys[position]))
+                rows["memory"].append((mid, memory_id, keys[position], *read_keys(*text)))
                 rows["found"] += ((mid, *_found_row(item)) for item in extraction.found)
                 rows["stated"] += ((mid, *item) for item in extraction.stated)
                 rows["alias"] += ((mid, *alias) for alias in extraction.aliases)
@@ -399,6 +405,13 @@ class GraphState:
             items = [item for _, item in group]
             about = tuple(item for item in items if isinstance(item, Found))
             yield position, Extraction(about, tuple(i for i in items if isinstance(i, Stated)))
+
+    def text_keys(self) -> ArrowTable:
+        """Return every position with what `duplicates.read_keys` found; call `place` first."""
+        return self._db.sql(
+            "SELECT position::BIGINT AS position, tombstone, marks, alike, things "
+            "FROM memory JOIN place USING (mid)"
+        ).to_arrow_table()
 
     def fold(
         self, canonical_of: Mapping[str, str] | None = None, merges: Sequence[Merge] = ()

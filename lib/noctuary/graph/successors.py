@@ -45,6 +45,9 @@ def confidence_of(similarity: float, age_gap_days: int) -> int:
 # digits nor a listed kind (`noctuary.text.kinds`) mark a name, no difference is seen: "fixed
 # payments" and "fixed search" rest on their vectors.
 
+# Raised with every change that may change a `Keys`: the graph's state keeps them.
+KEYS_VERSION = 1
+
 # Longest sentence that is read as one value of one subject; longer ones have more than one.
 FRAME_MAX_CHARS = 200
 _WORD = re.compile(r"[^\W_]+(?:['’.,:/_@+&-]+[^\W_]+)*")

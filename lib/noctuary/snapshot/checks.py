@@ -34,7 +34,7 @@ from noctuary.snapshot.content_checks import (
     misplaced_terms,
 )
 from noctuary.snapshot.publish import CheckResult
-from noctuary.text.secrets import find_text_sensitivity
+from noctuary.text.secrets import Scan, find_text_sensitivity
 
 REFUSE = "refuse"
 
@@ -210,6 +210,7 @@ class GateContext:
     preserve_threshold: float  # Q_align that a shipped summary must reach
     encode: Callable[[Sequence[str]], NDArray[np.float32]]  # texts as documents
     drops: DropReport
+    scan: Scan = find_text_sensitivity
 
 
 @dataclass(frozen=True)
@@ -277,11 +278,11 @@ def counts_are_conserved_from_source_to_snapshot(c: Candidate, x: GateContext) -
 
 def no_sensitive_row_is_anywhere(c: Candidate, x: GateContext) -> Judged:
     """No text of the snapshot looks redacted or like a secret, in any table."""
-    found = find_sensitive_texts(c.rows)
+    found = find_sensitive_texts(c.rows, x.scan)
     return "ids" not in found, found
 
 
-def find_sensitive_texts(rows: sqlite3.Connection) -> Found:
+def find_sensitive_texts(rows: sqlite3.Connection, scan: Scan = find_text_sensitivity) -> Found:
     """Count the rows of each table that look redacted or like a secret; `ids` names the first.
 
     Field by field: joined in another order than at the export, two harmless fields may read like an
@@ -304,7 +305,7 @@ def find_sensitive_texts(rows: sqlite3.Connection) -> Found:
         hits = [
             str(key)
             for key, *fields in rows.execute(sql)
-            if any(find_text_sensitivity(field) is not None for field in fields)
+            if any(scan(field) is not None for field in fields)
         ]
         found[table] = len(hits)
         ids += [f"{table}:{key}" for key in hits]

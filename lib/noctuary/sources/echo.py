@@ -6,9 +6,10 @@ import json
 import re
 import sqlite3
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,24 +42,25 @@ class ExportedContents:
     """Hashes of the ids and contents of an earlier export, 40 bytes a row; holds no text."""
 
     def __init__(self, rows: Iterable[tuple[str, str]] = ()) -> None:  # (memory id, content)
-        self._rows = b"".join(sorted(hash_exact(m) + hash_exact(text) for m, text in rows))
+        self._unread = rows
+
+    @cached_property
+    def _rows(self) -> bytes:
+        rows, self._unread = self._unread, ()
+        try:
+            return b"".join(sorted(hash_exact(m) + hash_exact(text) for m, text in rows))
+        except (StoreError, sqlite3.Error):
+            return b""
+
+    @cached_property
+    def _firsts(self) -> memoryview:
         # Python compares plain integers of a buffer quicker than slices of bytes.
-        self._firsts = np.frombuffer(self._rows, ">u8")[:: 2 * HASH_BYTES // 8].astype("u8").data
+        return np.frombuffer(self._rows, ">u8")[:: 2 * HASH_BYTES // 8].astype("u8").data
 
     @classmethod
     def read(cls, memories: Path | None, serving: Path | None = None) -> ExportedContents:
-        """Read an export, else the serving snapshot; empty if neither can be read."""
-        try:
-            if memories is not None:
-                batches = iter_batches(memories, ("memory_id", "content"))
-                columns = ([column.to_pylist() for column in batch.columns] for batch in batches)
-                return cls(row for ids, texts in columns for row in zip(ids, texts, strict=True))
-            if serving is not None:
-                with closing(connect_immutable(serving)) as rows:
-                    return cls(rows.execute("SELECT memory_id, content FROM memories"))
-        except (StoreError, sqlite3.Error):
-            pass
-        return cls()
+        """Read an export, else the serving snapshot, when first asked; empty if neither can be."""
+        return cls(_exported_rows(memories, serving))
 
     def __len__(self) -> int:
         return len(self._rows) // (2 * HASH_BYTES)
@@ -77,6 +79,15 @@ class ExportedContents:
                 return row[HASH_BYTES:]
             place += 1
         return None
+
+
+def _exported_rows(memories: Path | None, serving: Path | None) -> Iterator[tuple[str, str]]:
+    if memories is not None:
+        for batch in iter_batches(memories, ("memory_id", "content")):
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    elif serving is not None:
+        with closing(connect_immutable(serving)) as rows:
+            yield from rows.execute("SELECT memory_id, content FROM memories")
 
 
 class Occurrence(NamedTuple):
@@ -212,7 +223,8 @@ class EchoGuard:
         cut = cut_blocks(record.content)
         if cut.blocks and not _own_words(cut.text):
             return Verdict(None, cut.blocks)
-        if self._exported.get(record.memory_id) == hash_exact(cut.text):
+        is_new = self._known.lookups or self._known.occurrences  # or nothing was ever injected
+        if not is_new or self._exported.get(record.memory_id) == hash_exact(cut.text):
             return Verdict(cut.text, cut.blocks)
         said = hash_words(_own_words(cut.text)) if record.is_turn else NOBODY
         asked_us = self._known.lookups.get(said)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -22,6 +23,7 @@ from noctuary.core.files import (
     hash_text,
     remove_tree,
     replacement,
+    sha256,
     write_text,
 )
 from noctuary.core.foreign_json import parse_json
@@ -51,7 +53,8 @@ from noctuary.sources.normalize import (
 )
 from noctuary.sources.several import OWN
 from noctuary.sources.source import QuarantineReason, QuarantineRow, RawRow, Source, SourceIdentity
-from noctuary.text.secrets import find_text_sensitivity, read_rules
+from noctuary.text.secrets import Scan, find_text_sensitivity, read_rules
+from noctuary.work.content import ContentStore
 
 if TYPE_CHECKING:
     import polars as pl
@@ -221,6 +224,7 @@ def sift(
     previous_ids: Container[str] = frozenset(),
     guard: EchoGuard | None = None,
     forgotten: Tombstones = NOTHING_FORGOTTEN,
+    scan: Scan = find_text_sensitivity,
 ) -> Iterator[MemoryRecord]:
     """Yield the memories among the rows, with positions 0, 1, 2, ... in row order.
 
@@ -229,12 +233,12 @@ def sift(
     rows that have turned sensitive.
     """
     for key, found in groupby(
-        _find_sensitive(rows, tally, settings.max_content_bytes), key=lambda judged: judged[0].key
+        _find_sensitive(rows, tally, settings.max_content_bytes, scan),
+        key=lambda judged: judged[0].key,
     ):
         first, duplicates, is_sensitive = _first_clean(found, settings.max_content_bytes)
-        was_exported = str(key) in previous_ids
         if is_sensitive or first is None:
-            tally.retracted += was_exported
+            tally.retracted += str(key) in previous_ids
             if first is not None:
                 tally.sensitive[SHARES_ID] += 1 + len(duplicates)
             continue
@@ -253,7 +257,7 @@ def sift(
         if reason is not None:
             tally.sensitive[reason] += 1
             # The id of a forgotten memory may have been reused; its snapshots are gone already.
-            tally.retracted += was_exported and not is_forgotten
+            tally.retracted += not is_forgotten and str(key) in previous_ids
             continue
         tally.exported += 1
         tally.warnings.update(made.warnings)
@@ -264,11 +268,13 @@ Judged = tuple[RawRow, str | None]
 """A row, and why it is sensitive (or None)."""
 
 
-def _find_sensitive(rows: Iterable[RawRow], tally: Tally, max_bytes: int) -> Iterator[Judged]:
+def _find_sensitive(
+    rows: Iterable[RawRow], tally: Tally, max_bytes: int, scan: Scan
+) -> Iterator[Judged]:
     """Yield each row that has an id with its reason if sensitive; count rows without an id."""
     # Rows of one id may have rows without an id between them.
     for row in rows:
-        reason = find_sensitivity(row, max_bytes)
+        reason = find_sensitivity(row, max_bytes, scan)
         if reason is not None:
             tally.sensitive[reason] += 1
         if row.key is not None:
@@ -323,7 +329,7 @@ _DIGESTS = frozenset({"content_hash"})
 PLACES_SHOWN = 10  # places listed in the report; the counts are complete
 
 
-def scan_tables(directory: Path) -> dict[str, Any]:
+def scan_tables(directory: Path, scan: Scan = find_text_sensitivity) -> dict[str, Any]:
     """Run the secret scan over every text column of every Parquet file in a directory.
 
     Returns the number of `tables` and `texts`, the hits as `found` and by `reasons`, and the first
@@ -340,7 +346,7 @@ def scan_tables(directory: Path) -> dict[str, Any]:
             for group in range(opened.num_row_groups):
                 rows = pl.DataFrame(opened.read_row_group(group))
                 for column in rows.drop(_DIGESTS, strict=False):
-                    held, found = _scan_column(column)
+                    held, found = _scan_column(column, scan)
                     texts += held
                     reasons.update(reason for _, reason in found)
                     places += [f"{path.stem}.{column.name} row {first + at}" for at, _ in found]
@@ -354,12 +360,45 @@ def scan_tables(directory: Path) -> dict[str, Any]:
     }
 
 
+# Scans that remember, each with the texts of its own place; see `skip_clean`.
+SCANNED = ("rows", "tables", "snapshot")
+_REMEMBERED_CHARS = 40  # of the shortest text: a scan of a shorter one takes as long as its hash
+_SHORT_KEPT = 1 << 12  # short texts repeat: tags, sessions
+
+
+def clean_kind(place: str) -> str:
+    """Return the kind of what is known of the texts of a place; other rules make another one."""
+    return f"clean_{place}:{rules_digest()}"
+
+
+@contextmanager
+def skip_clean(kept: ContentStore) -> Generator[Scan]:
+    """Give a scan that passes over texts in which its last use found nothing, of a `clean_kind`.
+
+    Only hashes are kept, and only those of the texts of this use.
+    """
+    known, clean = set(map(bytes, kept.keys())), set[bytes]()
+    scan_short = lru_cache(_SHORT_KEPT)(find_text_sensitivity)
+
+    def scan(text: str) -> str | None:
+        if len(text) < _REMEMBERED_CHARS:
+            return scan_short(text)
+        key = sha256(text.encode("utf-8", "surrogatepass")).digest()
+        reason = None if key in known else find_text_sensitivity(text)
+        if reason is None:
+            clean.add(key)
+        return reason
+
+    yield scan
+    kept.replace(list(clean), [b""] * len(clean))
+
+
 def rules_digest() -> str:
     """Return a digest of the scan's code and rules, so that a change reruns it."""
     return hash_text(Path(__file__).read_text("utf-8"), *read_rules())
 
 
-def _scan_column(column: pl.Series) -> tuple[int, list[tuple[int, str]]]:
+def _scan_column(column: pl.Series, scan: Scan) -> tuple[int, list[tuple[int, str]]]:
     """Return the number of texts in a column, and (row, reason) of those that look like secrets."""
     import polars as pl
 
@@ -370,7 +409,7 @@ def _scan_column(column: pl.Series) -> tuple[int, list[tuple[int, str]]]:
         return 0, []
     texts = rows.cast({"text": pl.String}).drop_nulls()
     # Categories, users and sessions repeat; contents are held by the column anyway.
-    reasons = {text: find_text_sensitivity(text) for text in texts["text"].unique()}
+    reasons = {text: scan(text) for text in texts["text"].unique()}
     found = {text: reason for text, reason in reasons.items() if reason is not None}
     hits = texts.filter(pl.col("text").is_in(list(found)))
     return texts.height, [(row, found[text]) for row, text in hits.iter_rows()]
@@ -448,6 +487,7 @@ def export_corpus(
     previous_ids: Container[str] = frozenset(),
     guard: EchoGuard | None = None,
     forgotten: Tombstones = NOTHING_FORGOTTEN,
+    scan: Scan = find_text_sensitivity,
 ) -> ExportReport:
     """Export every memory that may leave its store, and count every row that was left out.
 
@@ -480,6 +520,7 @@ def export_corpus(
                 previous_ids=previous_ids,
                 guard=guard,
                 forgotten=forgotten,
+                scan=scan,
             )
             digest = corpus_digest(write(found))
         n_turns = order_turns(staging / _UNORDERED_TURNS, staging / TURNS_FILE)

@@ -14,7 +14,7 @@ from noctuary.core.settings import CorpusSettings
 from noctuary.core.types import UNDATED_US, MemoryRecord, Origin, content_hash, to_micros
 from noctuary.sources.source import QuarantineReason, RawRow, true_names
 from noctuary.text.flags import FLAGGED, find_mark
-from noctuary.text.secrets import find_fields_sensitivity, find_text_sensitivity
+from noctuary.text.secrets import Scan, find_fields_sensitivity, find_text_sensitivity
 
 # May a row leave its store: the owner's mark, redacted fields, the secret scan. Checked first; the
 # result is a reason to count, never part of the row. When in doubt, a row is sensitive.
@@ -34,7 +34,9 @@ def is_too_long(row: RawRow, max_bytes: int) -> bool:
     return isinstance(content, str) and len(content) > max_bytes
 
 
-def find_sensitivity(row: RawRow, max_bytes: int | None = None) -> str | None:
+def find_sensitivity(
+    row: RawRow, max_bytes: int | None = None, scan: Scan = find_text_sensitivity
+) -> str | None:
     """Return why a row is sensitive and must stay in its store, or None; scans every text.
 
     With `max_bytes`, a row whose content `is_too_long` is judged by its sensitivity marks alone.
@@ -44,10 +46,10 @@ def find_sensitivity(row: RawRow, max_bytes: int | None = None) -> str | None:
     if max_bytes is not None and is_too_long(row, max_bytes):
         return find_mark(row.fields)
     if row.problem is None or not row.unread_text:
-        return find_fields_sensitivity(row.fields)
+        return find_fields_sensitivity(row.fields, scan)
     if _FLAG_IN_TEXT.search(row.unread_text):
         return FLAGGED
-    return find_text_sensitivity(row.unread_text)
+    return scan(row.unread_text)
 
 
 # Is a raw row a memory, and which fields does it have? The rules, in the order they are applied:
@@ -113,7 +115,9 @@ def accept(row: RawRow, *, position: int, now_us: int, settings: CorpusSettings)
     category = _text(fields, "category")
     tags = _text(fields, "tags", ",")
     keywords = _text(fields, "expanded_keywords", " ")
-    scope = {kind: _scope(fields, tags, *where) for kind, where in _SCOPES.items()}
+    said = [tag.partition(":")[::2] for tag in tags.split(",") if ":" in tag]
+    pairs = [(name.strip().lower(), value.strip()) for name, value in said]
+    scope = {kind: _scope(fields, pairs, *where) for kind, where in _SCOPES.items()}
     importance, is_clamped = _importance(fields.get("importance"))
     created_at_us = _date_us(fields.get("created_at"), "created_at")
     is_unusable = False
@@ -193,7 +197,10 @@ def _checked(name: str, value: str, max_bytes: int, too_large: QuarantineReason)
 
 
 def _scope(
-    fields: Mapping[str, object], tags: str, names: tuple[str, ...], prefixes: tuple[str, ...]
+    fields: Mapping[str, object],
+    pairs: list[tuple[str, str]],
+    names: tuple[str, ...],
+    prefixes: tuple[str, ...],
 ) -> str | None:
     """Return the first field that is set, else the first tag `prefix:value`; earlier names win."""
     for name in names:
@@ -202,12 +209,7 @@ def _scope(
             return str(value)
         if text := _text(fields, name).strip():
             return text
-    pairs = [tag.split(":", 1) for tag in tags.split(",") if ":" in tag]
-    for prefix in prefixes:
-        for name, value in pairs:
-            if name.strip().lower() == prefix and value.strip():
-                return value.strip()
-    return None
+    return next((v for prefix in prefixes for name, v in pairs if name == prefix and v), None)
 
 
 def _importance(value: object) -> tuple[float, bool]:

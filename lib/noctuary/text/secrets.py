@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import compress
 from pathlib import Path
 
@@ -337,10 +337,15 @@ def read_rules() -> list[str]:
 _MAX_NESTING = 8
 
 
-def find_fields_sensitivity(fields: Mapping[str, object]) -> str | None:
+Scan = Callable[[str], str | None]  # `find_text_sensitivity`, or what gives the same
+
+
+def find_fields_sensitivity(
+    fields: Mapping[str, object], scan: Scan = find_text_sensitivity
+) -> str | None:
     """Return why a row must not leave its store (a mark, or the contents of a text), or None."""
     # Every text of the row is scanned, also of fields that would not be exported.
-    return find_mark(fields) or find_text_sensitivity("\n".join(_texts(tuple(fields.values()))))
+    return find_mark(fields) or scan("\n".join(_texts(tuple(fields.values()))))
 
 
 def _texts(value: object, depth: int = 0) -> Iterator[str]:
@@ -354,5 +359,5 @@ def _texts(value: object, depth: int = 0) -> Iterator[str]:
                 yield from _texts(key, depth + 1)
                 yield from _texts(item, depth + 1)
         elif isinstance(value, list | tuple):
-            for item in value:
-                yield from _texts(item, depth + 1)
+            for item in value:  # a text of its own needs no generator of its own
+                yield from (item,) if isinstance(item, str) else _texts(item, depth + 1)

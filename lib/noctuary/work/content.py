@@ -355,29 +355,31 @@ class _Filling:
     """Counts distinct keys, and is a progress over all waves, made of that of each."""
 
     def __init__(self, store: ContentStore, progress: Progress, total: int) -> None:
-        self.computed = self.reused = 0
+        self.computed = self.adopted = 0
+        self._held = set[int]()  # rows of the store that were asked for
         self._store, self._progress, self._total = store, progress, total
         self._rows = self._behind = 0  # read so far, and those of them done before this wave
 
     def read_missing(self, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-        """Yield rows whose key is new, each key once; every key is remembered (110 bytes each)."""
+        """Yield rows whose key is new, each key once; new keys are remembered (110 bytes each)."""
         seen: set[bytes] = set()
+        earlier = len(self._store.fragments) << _ROW_BITS  # what a wave adds comes behind
         for batch in batches:
             keys: list[bytes] = batch.column(KEY).to_pylist()
-            held = self._store.find(keys) >= 0
-            chosen: list[int] = []
-            for row, key in enumerate(keys):
-                if key in seen:
-                    continue
-                seen.add(key)
-                if held[row]:
-                    self.reused += 1
-                else:
-                    self.computed += 1
-                    chosen.append(row)
+            handles = self._store.find(keys)
+            self._held.update(handles[(handles >= 0) & (handles < earlier)].tolist())
+            fresh = {keys[row]: row for row in np.flatnonzero(handles < 0)[::-1].tolist()}
+            chosen = sorted(fresh[key] for key in fresh.keys() - seen)
+            seen |= fresh.keys()
+            self.computed += len(chosen)
             self._rows += batch.num_rows
             if chosen:
                 yield batch.take(np.array(chosen))
+
+    @property
+    def reused(self) -> int:
+        """Distinct keys that were known."""
+        return len(self._held) + self.adopted
 
     def begin_wave(self, wave: Sequence[Shard]) -> None:
         """Adopt complete but uncommitted results of a killed night."""
@@ -386,7 +388,7 @@ class _Filling:
             path = fragment_path(self._store.directory, shard.key)
             if path.exists() and count_rows(path) is not None:
                 self.computed -= shard.rows
-                self.reused += shard.rows
+                self.adopted += shard.rows
 
     def update(self, task: str, done: int, total: int) -> None:
         if self._total:

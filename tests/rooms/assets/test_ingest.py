@@ -24,6 +24,7 @@ from noctuary.sources.export import read_report, scan_tables
 from noctuary.sources.ingest import capture_session
 from noctuary.text import secret_forms as seed_words
 from noctuary.text import secrets as disguises
+from noctuary.text.secrets import Scan
 from noctuary.work.stage import StageResult
 from noctuary_assets import ingest as export_scan
 from noctuary_assets.ingest import export_memories, scan_export
@@ -45,9 +46,9 @@ class Scans:
         self.looks = 0
         monkeypatch.setattr(export_scan, "scan_tables", self._scan)
 
-    def _scan(self, directory: Path) -> dict[str, Any]:
+    def _scan(self, directory: Path, scan: Scan) -> dict[str, Any]:
         self.looks += 1
-        return scan_tables(directory)
+        return scan_tables(directory, scan)
 
     def export(self) -> Night:
         night = Night(self.nights.paths, self.nights.source)
@@ -328,9 +329,10 @@ def test_a_turn_whose_id_the_source_has_counts_as_a_duplicate(nights: TalkNights
 def test_a_turn_that_turned_sensitive_is_taken_back(
     nights: TalkNights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("sources.transcripts", "sources.ingest", "sources.normalize", "text.secrets"):
-        monkeypatch.setattr(f"noctuary.{module}.find_text_sensitivity", lambda _: None)  # pyright: ignore[reportUnknownLambdaType]
-    monkeypatch.setattr("noctuary.sources.ingest.read_rules", lambda: ("old rules",))
+    for module in ("transcripts", "ingest", "normalize", "export"):
+        monkeypatch.setattr(f"noctuary.sources.{module}.find_text_sensitivity", lambda _: None)  # pyright: ignore[reportUnknownLambdaType]
+    for module in ("ingest", "export"):
+        monkeypatch.setattr(f"noctuary.sources.{module}.read_rules", lambda: ("old rules",))
     nights.session.user(f"use {TOKEN}")
     nights.write()
     assert nights.pass_one().facts["turns"] == 3

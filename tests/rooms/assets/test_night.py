@@ -18,6 +18,7 @@ from noctuary.graph.extract import iter_keyed as keyed_extractions
 from noctuary.graph.llm import TRIPLES_KIND
 from noctuary.lexical.build import TOKENS_KIND
 from noctuary.sources.evidence import EVIDENCE_FILES
+from noctuary.sources.export import clean_kind
 from noctuary.work.content import KEY, ContentStore, Keys
 from noctuary.work.shards import fragment_path
 from noctuary.work.stage import Stage, StageOutput, StageResult
@@ -207,7 +208,7 @@ def test_a_memory_that_is_gone_leaves_no_byte(tmp_path: Path, face: str) -> None
     assert lost.hex().encode() not in bytes_below(night.paths.work)
     assert not night.work(SHARDS).exists()
     assert {p.name for p in content.iterdir()} == {
-        night.content(kind).directory.name for kind in kinds
+        night.content(kind).directory.name for kind in (*kinds, clean_kind("rows"))
     }
     assert [night.content(kind).rows for kind in kinds] == [1, 1, 1]
     vectors = night.content(kinds[2])

@@ -235,7 +235,7 @@ def test_it_judges_what_a_person_said_and_touches_no_source(promoted: PromotionN
     told = (first["turn_id"], first["decision"], first["marks"])
     assert told == ("2", "propose", ["date", "fact"])
     assert first["g"] == pytest.approx(0.35 + 0.25 * 0.6)
-    assert (second["turn_id"], second["reason"], second["g"]) == ("4", "nothing_said", 0.35)
+    assert (second["turn_id"], second["reason"], second["g"]) == ("4", "nothing_said", 0.0)
     assert (third["turn_id"], third["user"]) == ("5", "ana")
     assert [n["memory_id"] for n in first["neighbours"]] == ["1", "6"]
     assert b"Initech" not in (promoted.paths.work / PROMOTIONS).read_bytes()

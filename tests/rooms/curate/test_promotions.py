@@ -34,7 +34,7 @@ from noctuary.curate.promotions import (
     read_table,
     write_table,
 )
-from noctuary.curate.signals import BLANK, Signals
+from noctuary.curate.signals import BLANK, Signals, said_something
 from noctuary.embed.documents import text_key
 from noctuary.work.content import ContentStore
 from tests.support.promotions import Vectors, naive_walk, unit_rows
@@ -259,17 +259,19 @@ def test_a_turn_is_not_its_own_neighbour_nor_is_what_comes_later() -> None:
         assert judged.position not in {n.position for n in (*judged.durable, *judged.repeated)}
         assert (judged.r, judged.repeated) == (0.0, ())
     for order in ([0, 1], [1, 0]):
-        first, second = judge(same(2), order, signals=BLANK)
+        first, second = judge(same(2), order)
         assert (first.repeated, [n.position for n in second.repeated]) == ((), order[:1])
 
 
 def test_an_empty_store_does_not_admit_everything() -> None:
     """Without durable memories H is 1 and G .35: at the peer every conversational turn passes."""
     judged = judge(np.eye(6, dtype=np.float32), range(6), signals=BLANK)
-    assert [(j.gate.g, j.reason) for j in judged] == [(0.35, NOTHING_SAID)] * 6
-    often = judge(same(12), range(12), signals=BLANK)
-    assert (often[-1].r, often[-1].gate.g >= 0.35) == (1.0, True)
-    assert {j.reason for j in often} == {NOTHING_SAID}, "thanks, said often"
+    alone = (0.0, 0.0, 0.0, NOTHING_SAID, (), ())
+    assert [(j.gate.g, j.h, j.r, *j[4:]) for j in judged] == [alone] * 6
+    often = judge(same(12), range(12), signals=BLANK, threshold=0.0)
+    assert {j[4:] for j in often} == {alone[3:]}, "thanks, said often"
+    mixed = judge(same(9), range(9), range(2), [BLANK] * 8 + [FACT])[-1]
+    assert (len(mixed.durable), len(mixed.repeated)) == (2, 8), "what says nothing was still said"
 
 
 def test_in_an_empty_store_what_says_something_is_let_in_and_durable_from_then_on() -> None:
@@ -313,7 +315,10 @@ def test_blocks_and_chunks_give_what_a_double_loop_gives(
         patch.setattr(walk, "CANDIDATE_ROWS", chunk)
         found = judge(vectors, own, durable, signals, threshold)
     assert [j.position for j in found] == own
-    for judged, wanted in zip(found, expected, strict=True):
+    for judged, wanted, said in zip(found, expected, signals, strict=True):
+        if not said_something(said):
+            assert (judged.reason, wanted.is_proposed) == (NOTHING_SAID, False)
+            continue
         # A cosine within its sixth digit of a threshold may fall on either side of it.
         if abs(wanted.g - threshold) < 2e-5:
             return

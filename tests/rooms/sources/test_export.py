@@ -23,11 +23,13 @@ from noctuary.sources.export import (
     CorpusDiff,
     ExportReport,
     Tally,
+    clean_kind,
     diff_corpora,
     export_corpus,
     read_report,
     scan_tables,
     sift,
+    skip_clean,
 )
 from noctuary.sources.injected import hash_exact
 from noctuary.sources.jsonl import JsonlSource
@@ -35,6 +37,8 @@ from noctuary.sources.normalize import find_sensitivity
 from noctuary.sources.open import open_source
 from noctuary.sources.source import QuarantineReason, QuarantineRow, RawRow
 from noctuary.sources.sqlite import SqliteSource
+from noctuary.text.secrets import find_text_sensitivity
+from noctuary.work.content import ContentStore
 from tests.support.injections import guard_of, memory, put_in_prompt
 
 Make = Callable[..., Path]
@@ -572,6 +576,35 @@ def test_every_find_is_counted_and_the_first_are_named_without_a_text(tmp_path: 
     assert scan["found"] == PLACES_SHOWN + 2
     assert scan["tables"] == 2, "what an export replaced is none of its tables"
     assert TOKEN[:12] not in str(scan)
+
+
+def test_a_scan_skips_what_its_last_use_found_clean_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def find(text: str) -> str | None:
+        read.append(text)
+        return find_text_sensitivity(text)
+
+    def scan(*texts: str, kind: str = clean_kind("rows")) -> list[str]:
+        read.clear()
+        with skip_clean(ContentStore(tmp_path, kind)) as judge:
+            assert list(map(judge, texts)) == list(map(find_text_sensitivity, texts))
+        return list(read)
+
+    monkeypatch.setattr(export_module, "find_text_sensitivity", find)
+    clean, other, secret = "where the spare key lies, " * 2, "what Ana said " * 4, f"it is {TOKEN}"
+    assert scan(clean, secret, "short", "short") == [clean, secret, "short"]
+    assert scan(clean, secret, other) == [secret, other]
+    assert scan(other) == []
+    assert scan(clean, other) == [clean], "what was not asked for is forgotten"
+    with pytest.raises(RuntimeError), skip_clean(ContentStore(tmp_path, clean_kind("rows"))):
+        raise RuntimeError("half of the rows")
+    assert scan(clean, other) == []
+    assert scan(clean, kind=clean_kind("tables")) == [clean]
+    monkeypatch.setattr(export_module, "read_rules", lambda: ["other rules"])
+    assert scan(clean, kind=clean_kind("rows")) == [clean]
 
 
 def test_lists_that_are_a_secret_once_joined_stay(make_jsonl: Make, tmp_path: Path) -> None:
