@@ -223,8 +223,8 @@ class EchoGuard:
         cut = cut_blocks(record.content)
         if cut.blocks and not _own_words(cut.text):
             return Verdict(None, cut.blocks)
-        is_new = self._known.lookups or self._known.occurrences  # or nothing was ever injected
-        if not is_new or self._exported.get(record.memory_id) == hash_exact(cut.text):
+        was_injected = self._known.lookups or self._known.occurrences
+        if not was_injected or self._exported.get(record.memory_id) == hash_exact(cut.text):
             return Verdict(cut.text, cut.blocks)
         said = hash_words(_own_words(cut.text)) if record.is_turn else NOBODY
         asked_us = self._known.lookups.get(said)
