@@ -299,7 +299,10 @@ def kept_postings(night: Night) -> Postings:
 
 def compared_words(night: Night, postings: Postings) -> dict[str, str]:
     """Return, by term, the words that are embedded to find near ones; a provider gets none."""
-    return {} if chosen_backend(night).is_hosted else choose_words(night.work(MEMORIES), postings)
+    are_turns: list[bool] = read_column(night.work(MEMORIES), "is_turn").to_pylist()
+    if chosen_backend(night).is_hosted or not any(are_turns):
+        return {}  # only turns are searched for near words
+    return choose_words(night.work(MEMORIES), postings)
 
 
 # The sums that the next night goes on from. Not an output: losing it costs a full fold of what the
