@@ -300,6 +300,30 @@ def mem0(given: Given, store: Path) -> Ask:
     return ask
 
 
+@peer("bm25s==0.3.16")
+def bm25s(given: Given, store: Path) -> Ask:
+    """bm25s with its defaults: Lucene's BM25, English stop words, no stemming, no vectors."""
+    index, numpy = importlib.import_module("bm25s"), importlib.import_module("numpy")
+    if given.rows:
+        built: Any = index.BM25()
+        texts = [row["content"] for row in given.rows]
+        built.index(index.tokenize(texts, show_progress=False), show_progress=False)
+        corpus = [{"id": row["id"], "wing": row["wing"]} for row in given.rows]
+        built.save(str(store), corpus=corpus)
+    found: Any = index.BM25.load(str(store), load_corpus=True)
+    rows: list[dict[str, str]] = list(found.corpus)
+
+    def ask(text: str, k: int, wing: str | None) -> list[str]:
+        mask = numpy.array([wing in (None, row["wing"]) for row in rows], "float32")
+        options = {"k": min(k, len(rows)), "weight_mask": mask, "show_progress": False}
+        best, scores = found.retrieve(index.tokenize(text, show_progress=False), **options)
+        # It fills up with memories that are masked or share no word; their score is zero.
+        pairs = zip(best[0], scores[0], strict=True)
+        return [row["id"] for row, score in pairs if score > 0]
+
+    return ask
+
+
 @peer("basic-memory==0.24.1")
 def basic_memory(given: Given, store: Path) -> Ask:
     """Basic Memory's hybrid search."""
