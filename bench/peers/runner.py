@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 K = 10
@@ -320,6 +321,32 @@ def bm25s(given: Given, store: Path) -> Ask:
         # It fills up with memories that are masked or share no word; their score is zero.
         pairs = zip(best[0], scores[0], strict=True)
         return [row["id"] for row, score in pairs if score > 0]
+
+    return ask
+
+
+@peer("engram-search==0.1.7")
+def engram_search(given: Given, store: Path) -> Ask:
+    """Engram's `RetrievalPipeline` without its reranker: vectors, BM25 and names by RRF."""
+    make: Any = importlib.import_module("engram.backends.base").Document
+    backend: Any = importlib.import_module("engram.backends.faiss_backend").FaissBackend
+    memories = backend(store, dimension=384)
+    if given.rows:
+        pairs = zip(given.rows, given.vectors(), strict=True)
+        parts = (make(r["id"], r["content"], v, {"wing": r["wing"]}) for r, v in pairs)
+        memories.add(list(parts))
+    # Its pipeline ranks the documents it is handed; these are all, with the vectors of its index.
+    found = {one.id: one for one in memories.query([0.0] * 384, memories.count())}
+    for row, name in enumerate(memories._id_map):
+        found[name].embedding = memories._index.reconstruct(row)
+    every = [found[name] for name in memories._id_map]
+    pipeline: Any = importlib.import_module("engram.retrieval.pipeline").RetrievalPipeline
+    encoder = SimpleNamespace(encode_query=given.encode)
+    search = pipeline(embedder=encoder, use_reranker=False).search
+
+    def ask(text: str, k: int, wing: str | None) -> list[str]:
+        among = [one for one in every if wing in (None, one.metadata["wing"])]
+        return [one.id for one in search(text, among, top_k=k)]
 
     return ask
 
