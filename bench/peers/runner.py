@@ -351,6 +351,23 @@ def engram_search(given: Given, store: Path) -> Ask:
     return ask
 
 
+@peer("yantrikdb==0.23.2")
+def yantrikdb(given: Given, store: Path) -> Ask:
+    """YantrikDB's `recall` by text and vector, wings as namespaces, without reinforcement."""
+    db: Any = importlib.import_module("yantrikdb").YantrikDB(str(store / "memory.db"), 384)
+    vectors = given.vectors()
+    for row, vector in zip(given.rows, vectors, strict=True):
+        scope = {"namespace": row["wing"] or "none", "metadata": {"key": row["id"]}}
+        db.record(row["content"], embedding=vector.tolist(), **scope)
+
+    def ask(text: str, k: int, wing: str | None) -> list[str]:
+        asked = {"query": text, "query_embedding": given.encode(text).tolist()}
+        found = db.recall(**asked, top_k=k, namespace=wing, skip_reinforce=True)
+        return [hit["metadata"]["key"] for hit in found]
+
+    return ask
+
+
 @peer("basic-memory==0.24.1")
 def basic_memory(given: Given, store: Path) -> Ask:
     """Basic Memory's hybrid search."""
