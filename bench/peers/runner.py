@@ -368,6 +368,15 @@ def yantrikdb(given: Given, store: Path) -> Ask:
     return ask
 
 
+@peer("dory-memory==1.2.1")
+def dory_memory(given: Given, store: Path) -> Ask:
+    """Dory's `query`."""
+    raise NotImplementedError(
+        "it takes no vectors but those of Ollama's nomic-embed-text (768 numbers); by words alone, "
+        "600 calls of observe() took 38 s, each a rewrite of all, and a query over 2,000 took 6 s"
+    )
+
+
 @peer("basic-memory==0.24.1")
 def basic_memory(given: Given, store: Path) -> Ask:
     """Basic Memory's hybrid search."""
