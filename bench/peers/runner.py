@@ -368,6 +368,31 @@ def yantrikdb(given: Given, store: Path) -> Ask:
     return ask
 
 
+@peer("txtai==9.14.0")
+def txtai(given: Given, store: Path) -> Ask:
+    """`Embeddings(hybrid=True, content=True)`: vectors and BM25, wings by its SQL."""
+    numpy: Any = importlib.import_module("numpy")
+
+    def transform(texts: Iterable[str]) -> Any:
+        return numpy.stack([given.encode(text) for text in texts])
+
+    options = {"method": "external", "transform": transform, "hybrid": True, "content": True}
+    memories: Any = importlib.import_module("txtai").Embeddings(**options)
+    if given.rows:
+        given.vectors()
+        parts = ((r["id"], {"text": r["content"], "wing": r["wing"]}) for r in given.rows)
+        memories.index(parts)
+        memories.save(str(store / "index"))
+    memories.load(str(store / "index"), config=options)
+
+    def ask(text: str, k: int, wing: str | None) -> list[str]:
+        plan = "SELECT id FROM txtai WHERE similar(:text)" + (" AND wing = :wing" if wing else "")
+        found = memories.search(plan, k, parameters={"text": text, "wing": wing})
+        return [hit["id"] for hit in found]
+
+    return ask
+
+
 @peer("dory-memory==1.2.1")
 def dory_memory(given: Given, store: Path) -> Ask:
     """Dory's `query`."""
