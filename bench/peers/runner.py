@@ -354,11 +354,22 @@ def engram_search(given: Given, store: Path) -> Ask:
 @peer("yantrikdb==0.23.2")
 def yantrikdb(given: Given, store: Path) -> Ask:
     """YantrikDB's `recall` by text and vector, wings as namespaces, without reinforcement."""
-    db: Any = importlib.import_module("yantrikdb").YantrikDB(str(store / "memory.db"), 384)
-    vectors = given.vectors()
-    for row, vector in zip(given.rows, vectors, strict=True):
+    module: Any = importlib.import_module("yantrikdb")
+    db = module.YantrikDB(str(store / "memory.db"), 384)
+
+    def record(row: dict[str, Any], vector: Any) -> None:
         scope = {"namespace": row["wing"] or "none", "metadata": {"key": row["id"]}}
-        db.record(row["content"], embedding=vector.tolist(), **scope)
+        while True:
+            try:
+                db.record(row["content"], embedding=vector.tolist(), **scope)
+            except module.Backpressure:
+                # It takes 256 at once and refuses more until its own threads have caught up.
+                time.sleep(0.05)
+            else:
+                return
+
+    for row, vector in zip(given.rows, given.vectors(), strict=True):
+        record(row, vector)
 
     def ask(text: str, k: int, wing: str | None) -> list[str]:
         asked = {"query": text, "query_embedding": given.encode(text).tolist()}
