@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 K = 10
@@ -298,6 +299,118 @@ def mem0(given: Given, store: Path) -> Ask:
         return [hit["metadata"]["key"] for hit in found["results"]]
 
     return ask
+
+
+@peer("bm25s==0.3.16")
+def bm25s(given: Given, store: Path) -> Ask:
+    """bm25s with its defaults: Lucene's BM25, English stop words, no stemming, no vectors."""
+    index, numpy = importlib.import_module("bm25s"), importlib.import_module("numpy")
+    if given.rows:
+        built: Any = index.BM25()
+        texts = [row["content"] for row in given.rows]
+        built.index(index.tokenize(texts, show_progress=False), show_progress=False)
+        corpus = [{"id": row["id"], "wing": row["wing"]} for row in given.rows]
+        built.save(str(store), corpus=corpus)
+    found: Any = index.BM25.load(str(store), load_corpus=True)
+    rows: list[dict[str, str]] = list(found.corpus)
+
+    def ask(text: str, k: int, wing: str | None) -> list[str]:
+        mask = numpy.array([wing in (None, row["wing"]) for row in rows], "float32")
+        options = {"k": min(k, len(rows)), "weight_mask": mask, "show_progress": False}
+        best, scores = found.retrieve(index.tokenize(text, show_progress=False), **options)
+        # It fills up with memories that are masked or share no word; their score is zero.
+        pairs = zip(best[0], scores[0], strict=True)
+        return [row["id"] for row, score in pairs if score > 0]
+
+    return ask
+
+
+@peer("engram-search==0.1.7")
+def engram_search(given: Given, store: Path) -> Ask:
+    """Engram's `RetrievalPipeline` without its reranker: vectors, BM25 and names by RRF."""
+    make: Any = importlib.import_module("engram.backends.base").Document
+    backend: Any = importlib.import_module("engram.backends.faiss_backend").FaissBackend
+    memories = backend(store, dimension=384)
+    if given.rows:
+        pairs = zip(given.rows, given.vectors(), strict=True)
+        parts = (make(r["id"], r["content"], v, {"wing": r["wing"]}) for r, v in pairs)
+        memories.add(list(parts))
+    # Its pipeline ranks the documents it is handed; these are all, with the vectors of its index.
+    found = {one.id: one for one in memories.query([0.0] * 384, memories.count())}
+    for row, name in enumerate(memories._id_map):
+        found[name].embedding = memories._index.reconstruct(row)
+    every = [found[name] for name in memories._id_map]
+    pipeline: Any = importlib.import_module("engram.retrieval.pipeline").RetrievalPipeline
+    encoder = SimpleNamespace(encode_query=given.encode)
+    search = pipeline(embedder=encoder, use_reranker=False).search
+
+    def ask(text: str, k: int, wing: str | None) -> list[str]:
+        among = [one for one in every if wing in (None, one.metadata["wing"])]
+        return [one.id for one in search(text, among, top_k=k)]
+
+    return ask
+
+
+@peer("yantrikdb==0.23.2")
+def yantrikdb(given: Given, store: Path) -> Ask:
+    """YantrikDB's `recall` by text and vector, wings as namespaces, without reinforcement."""
+    module: Any = importlib.import_module("yantrikdb")
+    db = module.YantrikDB(str(store / "memory.db"), 384)
+
+    def record(row: dict[str, Any], vector: Any) -> None:
+        scope = {"namespace": row["wing"] or "none", "metadata": {"key": row["id"]}}
+        while True:
+            try:
+                db.record(row["content"], embedding=vector.tolist(), **scope)
+            except module.Backpressure:
+                # It takes 256 at once and refuses more until its own threads have caught up.
+                time.sleep(0.05)
+            else:
+                return
+
+    for row, vector in zip(given.rows, given.vectors(), strict=True):
+        record(row, vector)
+
+    def ask(text: str, k: int, wing: str | None) -> list[str]:
+        asked = {"query": text, "query_embedding": given.encode(text).tolist()}
+        found = db.recall(**asked, top_k=k, namespace=wing, skip_reinforce=True)
+        return [hit["metadata"]["key"] for hit in found]
+
+    return ask
+
+
+@peer("txtai==9.14.0")
+def txtai(given: Given, store: Path) -> Ask:
+    """`Embeddings(hybrid=True, content=True)`: vectors and BM25, wings by its SQL."""
+    numpy: Any = importlib.import_module("numpy")
+
+    def transform(texts: Iterable[str]) -> Any:
+        return numpy.stack([given.encode(text) for text in texts])
+
+    options = {"method": "external", "transform": transform, "hybrid": True, "content": True}
+    memories: Any = importlib.import_module("txtai").Embeddings(**options)
+    if given.rows:
+        given.vectors()
+        parts = ((r["id"], {"text": r["content"], "wing": r["wing"]}) for r in given.rows)
+        memories.index(parts)
+        memories.save(str(store / "index"))
+    memories.load(str(store / "index"), config=options)
+
+    def ask(text: str, k: int, wing: str | None) -> list[str]:
+        plan = "SELECT id FROM txtai WHERE similar(:text)" + (" AND wing = :wing" if wing else "")
+        found = memories.search(plan, k, parameters={"text": text, "wing": wing})
+        return [hit["id"] for hit in found]
+
+    return ask
+
+
+@peer("dory-memory==1.2.1")
+def dory_memory(given: Given, store: Path) -> Ask:
+    """Dory's `query`."""
+    raise NotImplementedError(
+        "it takes no vectors but those of Ollama's nomic-embed-text (768 numbers); by words alone, "
+        "600 calls of observe() took 38 s, each a rewrite of all, and a query over 2,000 took 6 s"
+    )
 
 
 @peer("basic-memory==0.24.1")

@@ -61,6 +61,11 @@ def recall_at_k(ranking: Sequence[str], relevant: Collection[str], k: int) -> fl
     return len(_hit_ranks(ranking, relevant, k)) / len(set(relevant))
 
 
+def any_relevant_at_k(ranking: Sequence[str], relevant: Collection[str], k: int) -> float:
+    """Return 1.0 if a relevant id is in the top k, else 0.0: what others call hit@k."""
+    return float(bool(_hit_ranks(ranking, relevant, k)))
+
+
 def all_relevant_at_k(ranking: Sequence[str], relevant: Collection[str], k: int) -> float:
     """Return 1.0 if every relevant id is in the top k, else 0.0: all of an answer or none."""
     return float(len(_hit_ranks(ranking, relevant, k)) == len(set(relevant)))
@@ -111,6 +116,7 @@ HEADLINE_METRIC = "recall@10"  # summary of a night: whether the answer is found
 # By the part of a metric's name before the @; only nDCG looks at the grades.
 FAMILIES: dict[str, Callable[[Sequence[str], Mapping[str, int], int], float]] = {
     "recall": recall_at_k,
+    "any_relevant": any_relevant_at_k,
     "all_relevant": all_relevant_at_k,
     "precision": precision_at_k,
     "ndcg": graded_ndcg_at_k,

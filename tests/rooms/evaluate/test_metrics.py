@@ -26,6 +26,7 @@ from noctuary.evaluate.metrics import (
     DEFAULT_METRICS,
     Scores,
     all_relevant_at_k,
+    any_relevant_at_k,
     auroc,
     average_precision,
     dcg,
@@ -164,14 +165,16 @@ def test_our_binary_ndcg_is_trec_evals_on_labels_without_grades(k: int) -> None:
 
 
 @pytest.mark.parametrize("k", [10, 50])
-def test_all_relevant_holds_exactly_where_their_recall_is_one(k: int) -> None:
+@pytest.mark.parametrize(("metric", "least"), [("all_relevant", 1.0), ("any_relevant", 1e-9)])
+def test_all_or_any_are_found_exactly_where_their_recall_says_so(
+    metric: str, least: float, k: int
+) -> None:
     rankings, qrels = random_case(seed=k, highest_grade=1)
-    complete = {
-        q: recall == 1.0 for q, recall in theirs(ir_measures.R @ k, rankings, qrels).items()
-    }
-    ours = {q: all_relevant_at_k(rankings[q], relevant(qrels[q]), k) == 1.0 for q in rankings}
-    assert len(set(complete.values())) > 1
-    assert ours == complete
+    recalls = theirs(ir_measures.R @ k, rankings, qrels)
+    expected = {q: recall >= least for q, recall in recalls.items()}
+    found = {q: METRICS[metric](rankings[q], [*relevant(qrels[q])], k) for q in rankings}
+    assert len(set(expected.values())) > 1
+    assert found == expected
 
 
 def by_hand(metric: str, ranking: str, relevant: str, k: int) -> float:
@@ -182,6 +185,7 @@ def by_hand(metric: str, ranking: str, relevant: str, k: int) -> float:
 METRICS: dict[str, Callable[[Sequence[str], Sequence[str], int], float]] = {
     "recall": recall_at_k,
     "precision": precision_at_k,
+    "any_relevant": any_relevant_at_k,
     "all_relevant": all_relevant_at_k,
     "map": average_precision,
     "ndcg": ndcg_at_k,
@@ -211,6 +215,8 @@ LOG3 = log2(3)
         # More is relevant than fits.
         ("recall", "ab", "abcd", 2, 1 / 2),
         ("all_relevant", "abc", "abc", 2, 0.0),
+        ("any_relevant", "xbc", "abc", 2, 1.0),
+        ("any_relevant", "xbc", "abc", 1, 0.0),
         ("map", "abc", "abc", 1, 1 / 3),
         ("ndcg", "ab", "abcd", 2, 1.0),
         ("precision", "a", "a", 5, 1 / 5),
