@@ -376,7 +376,7 @@ class Recaller:
             if search.wants_events:
                 from noctuary.recall.trace import record_base
 
-                record_base(search.ledger, base, query.profile)
+                record_base(search, base)
             candidates = run_phases(candidates, search)
             if query.sort_by != "relevance":
                 candidates, why = _sort(search, candidates, base), f"ordered by {query.sort_by}"

@@ -9,7 +9,6 @@ import numpy as np
 
 from noctuary.core.types import has_hooks
 from noctuary.recall.legs import Leg, fuse, path_of
-from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Scores
 from noctuary.recall.ranking import rank_unhidden
 from noctuary.recall.result import MemoryId, RecalledMemory
@@ -17,19 +16,21 @@ from noctuary.recall.search import (
     BREAKDOWN_KEYS,
     BaseRanking,
     Dropped,
-    Ledger,
     PositionRef,
     ScoreEvent,
     Search,
     name_positions,
 )
 from noctuary.recall.selection import ordinal
+from noctuary.recall.support import OTHER_WINGS
+from noctuary.text.reach import REASONS
 
 Row = Mapping[str, Any]
 
 
-def record_base(ledger: Ledger, base: BaseRanking, profile: RetrievalProfile) -> None:
+def record_base(search: Search, base: BaseRanking) -> None:
     """Note the steps of the base ranking; a rescaling is a step of its own."""
+    ledger, profile = search.ledger, search.profile
     fusion, bonus, graph = profile.scorer == "fusion", profile.exact_match_bonus, base.graph
     lexical, dense = base.lexical, base.dense
     share, lifted = np.zeros(base.positions.size), base.fused.copy()
@@ -66,6 +67,11 @@ def record_base(ledger: Ledger, base: BaseRanking, profile: RetrievalProfile) ->
         quality = base.relevance[place] / base.matched[place]
         return f"x quality {quality:.3f}: the summary preserves part of its sources"
 
+    def other_wing(position: int) -> str:
+        reason = REASONS[search.reader.reach_at(position)]
+        return f"of another wing, here because {reason}: x {OTHER_WINGS:g}"
+
+    prior = base.final if base.anywhere is None else base.anywhere
     steps: list[tuple[str, Scores, Callable[[int], str]]] = [
         ("lexical", share, lambda p: _say_rank("lexical", lexical, p) + said_trust),
         ("dense" if fusion else "scorer", base.fused,
@@ -76,7 +82,8 @@ def record_base(ledger: Ledger, base: BaseRanking, profile: RetrievalProfile) ->
          lambda _: "bonus for containing every query word"),
         ("exact_match_scale", base.matched, lambda _: f"all scores are divided by {1 + bonus:.3f}"),
         ("summary_quality", base.relevance, quality_reason),
-        ("importance", base.final, lambda _: "importance below 1 lowers the score"),
+        ("importance", prior, lambda _: "importance below 1 lowers the score"),
+        ("own_wing", base.final, other_wing),
     ]  # fmt: skip
     for phase, scores, reason_of in steps:
         ledger.record(phase, base.positions, scores, reason_of)
