@@ -221,12 +221,14 @@ def _on_prompt(event: HookEvent, process: HookProcess) -> Reply:
     settings = process.settings()
     if isinstance(settings, Failure):
         return Reply(failure=settings)  # whose memories, and of which project, is not known
-    wing = None
+    wing, person = None, settings.scope == "person"
     if settings.scope != "store":
-        wing = process.wing_of(event.cwd) if event.cwd else ""  # no project: nothing is asked
-    if (event.is_subagent and not settings.in_subagents) or wing == "" or settings.memories == 0:
+        wing = process.wing_of(event.cwd) if event.cwd else ""  # of no project: the person's alone
+    is_nothing = (wing == "" and not person) or settings.memories == 0
+    if is_nothing or (event.is_subagent and not settings.in_subagents):
         return SKIPPED
     asked: dict[str, Any] = {"user": settings.user or None, "wing": wing}
+    asked |= {"person": True} if person else {}
     asked["session_id"] = event.session_id or None
     result = process.recall(query, k=settings.memories, **asked)
     if isinstance(result, Failure):

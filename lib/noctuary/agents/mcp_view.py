@@ -114,6 +114,7 @@ class Seen(NamedTuple):
     allowed: Mask  # which memories, shape (n,)
     user: str | None  # shows this user's memories besides unowned ones
     wing: str | None  # shows this wing only
+    person: bool  # besides what holds for the user in every project
     warnings: tuple[RecallWarning, ...]
 
     def position_of(self, item_id: str) -> int | None:
@@ -133,7 +134,7 @@ class Seen(NamedTuple):
         state = self.recaller.inputs_now(self.user).with_store(settings).live()
         if state is None or not _is_text(item_id):
             return None
-        scope = Scope(wing=self.wing, user=self.user)
+        scope = Scope(wing=self.wing, user=self.user, person=self.person)
         rows = {
             row.memory.memory_id: row.memory for row in see(state, reader, scope, None).state.rows
         }
@@ -190,11 +191,18 @@ class View:
     """What a server answers for; safe to share between threads."""
 
     def __init__(
-        self, store: str | Path | None = None, *, user: str | None = None, wing: str | None = None
+        self,
+        store: str | Path | None = None,
+        *,
+        user: str | None = None,
+        wing: str | None = None,
+        person: bool = False,
     ) -> None:
-        """Take the store, None for the configured or only one, whose memories, and which wing."""
-        self.user = user
-        self.wing = wing
+        """Take the store, None for the configured or only one, whose memories, and which wing.
+
+        `person` shows besides a wing what holds for the user in every project.
+        """
+        self.user, self.wing, self.person = user, wing, person
         self._asked = store
         self._directory: Path | None = None
         self._lock = threading.Lock()
@@ -220,12 +228,14 @@ class View:
         """Pin the serving snapshot for one call; raise a `StoreError` if it cannot be read."""
         recaller, warnings = find_serving(self.store())
         reader = recaller.reader
-        scope = Scope(wing=self.wing, user=self.user)
+        scope = Scope(wing=self.wing, user=self.user, person=self.person)
         mask, _ = build_mask(scope, reader.facets, reader.created_at_us)
         if mask is None:
             mask = np.ones(reader.count, dtype=np.bool_)
         with telling_damage(recaller.snapshot_id):
-            yield Seen(recaller, mask, self.user, self.wing, (*self.store_warnings, *warnings))
+            yield Seen(
+                recaller, mask, self.user, self.wing, self.person, (*self.store_warnings, *warnings)
+            )
 
     def narrowed_to(self, wing: str | None) -> str | None:
         """Return the wing that a call searches; an `AskedWronglyError` for another one's."""
@@ -656,7 +666,7 @@ def recall_in_view(
     except StoreError as error:
         return {**ORIGIN, "query": query, "memories": [], "warnings": [_no_snapshot(error)]}
     found = recall(
-        query, k, **asked, user=view.user, as_of=moment, explain=explain,
+        query, k, **asked, user=view.user, person=view.person, as_of=moment, explain=explain,
         dry_run=dry_run, deadline_ms=timeout_s * 1000 * DEADLINE_SHARE, store=store,
     ).to_json()  # fmt: skip
     shown = ("query", "snapshot_id", "answerability", *(_EXPLAINS if explain else ()))
@@ -687,7 +697,7 @@ def _in_view(warnings: Sequence[Mapping[str, str]]) -> list[Fields]:
 def explain_in_view(view: View, query: str, item_id: str, k: int, **facets: Any) -> Fields:
     """Return why a recall with these arguments returns a memory or does not."""
     narrowed: Fields = {**facets, "wing": view.narrowed_to(facets.get("wing"))}
-    scope = Scope(user=view.user, **narrowed)
+    scope = Scope(user=view.user, person=view.person, **narrowed)
     check_arguments(query, k, "relevance", scope, None)
     with view.open() as seen:
         recaller, (settings, bad_settings) = seen.recaller, current_settings()
@@ -711,8 +721,8 @@ def assemble_in_view(
 ) -> Fields:
     """Return the memories for a prompt about a question as one text, within a budget."""
     made = assemble(
-        query, budget_tokens, wing=view.narrowed_to(wing), user=view.user, store=view.store(),
-        deadline_ms=timeout_s * 1000 * DEADLINE_SHARE,
+        query, budget_tokens, wing=view.narrowed_to(wing), user=view.user, person=view.person,
+        store=view.store(), deadline_ms=timeout_s * 1000 * DEADLINE_SHARE,
     )  # fmt: skip
     return {
         **ORIGIN,

@@ -43,7 +43,7 @@ _FIELDS: Mapping[str, Any] = {
     "query": str, "k": int, "sort_by": str, "profile": (dict, str, type(None)), "as_of": str | None,
     "deadline_ms": int | float | None,
     **dict.fromkeys(("wing", "room", "category", "user", "session_id"), str | None),
-    **dict.fromkeys(("explain", "candidate_trace", "dry_run"), bool),
+    **dict.fromkeys(("explain", "candidate_trace", "dry_run", "person"), bool),
 }  # fmt: skip
 """The arguments of a recall by name, with their types."""
 _ENVELOPE = frozenset({"noctuary", "op", "version", "settings", "store", "give_up_at"})

@@ -348,6 +348,7 @@ _HTTP_PORT = 8377
 @click.group(cls=cli.NamedGroup, invoke_without_command=True)
 @cli.option("--user", "Whose memories, besides those without an owner; no call can change it.")
 @cli.option("--wing", "Only this wing; no call can ask for another.")
+@cli.flag("--person", "Besides a wing, also what holds for the user in every project.")
 @cli.option(
     "--timeout-s",
     "Longest time of one call; after it the client is told to retry.",
@@ -367,7 +368,7 @@ _HTTP_PORT = 8377
 @cli.store_options
 @click.pass_context
 def mcp(
-    context: click.Context, user: str | None, wing: str | None, timeout_s: float,
+    context: click.Context, user: str | None, wing: str | None, person: bool, timeout_s: float,
     store: str | None, **http: Any,
 ) -> None:  # fmt: skip
     """Serve recall, remember and more to agents that speak MCP, over standard input and output.
@@ -399,7 +400,7 @@ def mcp(
         cli.fail(cli.ExtraMissingError(fault))
     from noctuary.agents.mcp_view import View, plain, read_state  # pydantic comes with the SDK
 
-    view = View(store, user=user, wing=wing)
+    view = View(store, user=user, wing=wing, person=person)
     if http["http"]:
         _serve_http(view, timeout_s, http["host"], http["port"], http["token_file"])
         return
@@ -441,6 +442,7 @@ def _serve_http(view: Any, timeout_s: float, host: str, port: int, token_file: P
 @cli.option("--store STORE", "Passed to the server [default: it finds the store].")
 @cli.option("--user", "Passed to the server: whose memories.")
 @cli.option("--wing", "Passed to the server: only this wing.")
+@cli.flag("--person", "Passed to the server: also what holds for the user in every project.")
 @cli.flag("--project", "For sessions in --folder only.")
 @_folder_option
 @cli.flag("--undo", "Take the server out again.")
@@ -448,7 +450,7 @@ def _serve_http(view: Any, timeout_s: float, host: str, port: int, token_file: P
 @cli.json_option
 def install_mcp(
     agents: Sequence[str], store: str | None, project: bool, folder: Path, undo: bool,
-    dry_run: bool, **whose: str | None,
+    dry_run: bool, person: bool, **whose: str | None,
 ) -> None:  # fmt: skip
     """Tell agents to start `noctuary mcp`, in their own settings files.
 
@@ -466,6 +468,7 @@ def install_mcp(
     words, environ = [*installation.find_program(), "mcp"], servers.find_environment(home)
     for name, value in {"store": named, **whose}.items():
         words += [] if value is None else [f"--{name}", value]
+    words += ["--person"] if person else []
     changes: list[installation.HookChange] = []
     refused: list[dict[str, str]] = []
     for place in _mcp_places(agents, folder, home, undo=undo, project=project):

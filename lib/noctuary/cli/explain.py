@@ -87,7 +87,7 @@ def why(
     told, (name, flags) = asking.arguments_of(options), asking.profile_of(options)
     recaller = Recaller.open(cli.open_paths(store).root)
     settings, used, said = asking.resolve_profile(recaller, name, flags)
-    scope = Scope(**{name: told[name] for name in (*asking.FILTERS, "as_of")})
+    scope = Scope(**{name: told[name] for name in (*asking.FILTERS, "as_of", "person")})
     order, session = told["sort_by"], told["session_id"]
     asked = Query(query, told["k"], used.profile, used.used, scope, order, session, dry_run=True)
     with telling_damage(recaller.snapshot_id):

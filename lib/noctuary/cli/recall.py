@@ -33,9 +33,11 @@ SHOWN, INJECTED = 10, 3  # memories where -k is not given; with --inject as few 
 
 _WORDS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
 
+person_option = cli.flag("--person", "With --wing: also what holds for you in every project.")
 recall_options = cli.add_options(
     cli.option("-k", "How many memories.  [default: 10]", type=cli.AT_LEAST_0),
     *(cli.option(f"--{name}", f"Only this {name}.") for name in FILTERS[:3]),
+    person_option,
     cli.user_option,
     click.option(
         "--sort-by", type=click.Choice(["relevance", "importance", "recency"]), default="relevance"
@@ -61,7 +63,7 @@ def arguments_of(options: Mapping[str, Any], most: int = SHOWN) -> dict[str, Any
     """Return the options as arguments of `noctuary.recall`, the profile left out."""
     return {
         "k": most if options["k"] is None else options["k"],
-        **{name: options[name] for name in (*FILTERS, "sort_by", "session_id")},
+        **{name: options[name] for name in (*FILTERS, "person", "sort_by", "session_id")},
         "as_of": _moment(options["as_of"]),
     }
 
@@ -381,6 +383,7 @@ def _short(value: Any) -> str:
     "--profile NAME", 'Constants of the assembly: "default" or "reference".', default="default"
 )
 @cli.option("--wing", "Only memories of this wing.")
+@person_option
 @cli.user_option
 @cli.option("--as-of ISO", "Only memories that existed at this moment.")
 @cli.option("--deadline-ms", "Look up nothing more after this long.", type=float)

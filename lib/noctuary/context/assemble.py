@@ -55,6 +55,7 @@ def assemble(
     as_of: datetime | None = None,
     deadline_ms: float | None = None,
     dry_run: bool = False,
+    person: bool = False,
 ) -> Context:
     """Return the context for a prompt within a token budget: rules, last turns, relevant memories.
 
@@ -71,6 +72,7 @@ def assemble(
         store: As in `noctuary.recall`.
         user: Whose memories; those of other named users never appear.
         wing: Only memories of this wing.
+        person: With a wing: also what holds for the person in every project.
         as_of: Only memories that existed at this moment, and ages as of it; naive times are UTC.
         deadline_ms: Stop looking things up after this much wall time.
         dry_run: Write neither the access log nor the record of injections.
@@ -84,7 +86,7 @@ def assemble(
         ValueError: An argument is of the wrong type or out of range.
         AuthoredError: A document cannot be read.
     """
-    scope = Scope(wing=wing, user=user, as_of=as_of)
+    scope = Scope(wing=wing, user=user, as_of=as_of, person=person)
     check_arguments(query, 0, "relevance", scope, deadline_ms)
     if type(budget_tokens) is not int or budget_tokens < 0:
         raise ValueError(f"budget_tokens must be a whole number >= 0, found {budget_tokens!r}")

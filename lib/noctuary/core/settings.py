@@ -391,7 +391,7 @@ _CHECKS: Mapping[str, _Check] = {
     "hook.budget_tokens": _at_least(0),
     "hook.restore_tokens": _at_least(0),
     "hook.deadline_ms": _ABOVE_ZERO,
-    "hook.scope": _one_of("store", "project"),
+    "hook.scope": _one_of("store", "person", "project"),
     "hook.origins": (
         f"list some of {', '.join(Origin)}",
         lambda value: set(value) <= set(Origin),

@@ -54,6 +54,7 @@ def recall(
     deadline_ms: float | None = None,
     session_id: str | None = None,
     store: str | Path | None = None,
+    person: bool = False,
 ) -> RecallResult:
     """Return the memories that answer a query, from the serving snapshot.
 
@@ -76,6 +77,7 @@ def recall(
         session_id: The conversation that asks; profiles of the scorer "hybrid" prefer its memories.
         store: A store directory, its name, or the source it was built from; None means the
             configured or only one.
+        person: With a wing: also what holds for the person in every project.
 
     Returns:
         Always a result: a missing or damaged snapshot, an unknown wing, profile or missing encoder
@@ -86,7 +88,7 @@ def recall(
             that no profile has), listing every fault.
     """
     started = time.perf_counter()
-    scope = Scope(wing, room, category, user, as_of)
+    scope = Scope(wing, room, category, user, as_of, person)
     check_arguments(query, k, sort_by, scope, deadline_ms, session_id)
     settings, bad_settings = current_settings()
     flags = {"explain": explain or None, "candidate_trace": candidate_trace or None}

@@ -377,7 +377,7 @@ class Recaller:
                 from noctuary.recall.trace import record_base
 
                 say_near = partial(self._graph.say_near, query.text)
-                record_base(search.ledger, base, query.profile, say_near)
+                record_base(search, base, say_near)
             candidates = run_phases(candidates, search)
             if query.sort_by != "relevance":
                 candidates, why = _sort(search, candidates, base), f"ordered by {query.sort_by}"

@@ -24,6 +24,7 @@ from noctuary.recall.rows import Rows
 from noctuary.recall.search import BREAKDOWN_KEYS, Row
 from noctuary.recall.trace import LIMIT, TURN_VIEW
 from noctuary.text.orders import reads_like_order
+from noctuary.text.reach import PROJECT, REASONS
 
 # `why`: the first stage of a recall that lost a memory. The recall is the real one, as a dry run
 # with every explanation on. A memory of another user gets the same answer as an unknown id.
@@ -107,10 +108,20 @@ def explain_memory(
     else:
         why = _turn_of_summary(recaller, query, rows, memory_id, stands, result)
     row = reader.describe([position])[position]
-    said, facts = why.sentences, {**why.facts, "origin": row["origin"]}
+    reached, reach = _say_reach(reader, reader.reach_at(position))
+    said, facts = (*why.sentences, *reached), {**why.facts, "origin": row["origin"], **reach}
     if row["origin"] != Origin.USER and reads_like_order(row["content"]):
         said = (*said, "It reads like an order to the agent, so no prompt gets it (docs/trust.md).")
     return why._replace(result=result, sentences=said, facts=facts)
+
+
+def _say_reach(reader: SnapshotReader, reach: int) -> tuple[tuple[str, ...], Row]:
+    """Return in words and as facts that a memory reaches beyond its project, or may not."""
+    if reach == PROJECT or not reader.facets["wing"].values:
+        return (), NOTHING
+    if reach < PROJECT:
+        return (f"It stays in its project: {REASONS[reach]}.",), {"reach": "project"}
+    return (f"It reaches every project: {REASONS[reach]}.",), {"reach": "everywhere"}
 
 
 def _full_id(reader: SnapshotReader, inputs: Inputs, scope: Scope, memory_id: str) -> str:
@@ -157,10 +168,13 @@ def _of_store(
 
     seen, place = see(state, reader, scope, mask), reader.positions_of([memory_id]).get(memory_id)
     was_seen = place is not None and (mask is None or bool(mask[place]))
-    if any(row.memory.memory_id == memory_id for row in seen.state.rows):
+    for row in seen.state.rows:
+        if row.memory.memory_id != memory_id:
+            continue
         how = "changed" if was_seen else "new"
+        reached, reach = _say_reach(reader, row.reach)
         said = f"[{memory_id}] is {how} since the snapshot; recall read it from the store itself."
-        return Why(memory_id, RETURNED, (said,), {"live": how})
+        return Why(memory_id, RETURNED, (said, *reached), {"live": how, **reach})
     if place is not None and was_seen and seen.mask is not None and not seen.mask[np.intp(place)]:
         said = (
             f"[{memory_id}] is in the snapshot, but the store has since removed it, marked it "
@@ -196,7 +210,7 @@ def _out_of_scope(reader: SnapshotReader, scope: Scope, memory_id: str, position
         asked = getattr(scope, name)
         if asked is None:
             continue
-        alone = Scope(user=scope.user, **{name: asked})
+        alone = Scope(user=scope.user, person=scope.person, **{name: asked})
         mask, _ = build_mask(alone, reader.facets, reader.created_at_us)
         if _is_allowed(reader, position, mask):
             continue
@@ -207,6 +221,10 @@ def _out_of_scope(reader: SnapshotReader, scope: Scope, memory_id: str, position
             has = row[name]
             shown = "none" if has is None else repr(has)
             said.append(f"Its {name} is {shown}, but the recall asks for {asked!r}.")
+        if name == "wing" and scope.person:
+            reach = reader.reach_at(position)
+            why = REASONS[reach] if reach <= PROJECT else "what others share holds for them alone"
+            said.append(f"It does not reach every project: {why}.")
         filters.append({"filter": name, "asked": asked, "memory_has": has})
     until_us = row["valid_until_us"]
     if until_us is not None and until_us <= moment_of(scope):

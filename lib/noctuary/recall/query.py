@@ -30,6 +30,7 @@ class Scope(NamedTuple):
     category: str | None = None
     user: str | None = None
     as_of: datetime | None = None
+    person: bool = False  # with a wing: also what holds for the person in every project
 
 
 class Facet(NamedTuple):
@@ -44,6 +45,8 @@ class Facet(NamedTuple):
     forgotten: NDArray[np.int64] | None = None
     # Of the owners only: position and moment (us) of each memory that ends, (e, 2).
     ends: NDArray[np.int64] | None = None
+    # Of the wings only: memories that reach every project.
+    everywhere: Mask | None = None
 
     def code_of(self, value: str | None) -> int:
         """Return the code of a value; one that no memory has where it is unknown or None."""
@@ -70,6 +73,8 @@ def build_mask(
     that user, or for one whom that user shares them with; memories without an owner are visible to
     all. `as_of` keeps memories that existed then, and undated ones; what had ended by then, or by
     now, is left out. Values that only others have count as unknown, and are never suggested.
+    `person` adds to a wing what reaches every project, but nothing that somebody else shares: it
+    holds for its owner.
     """
     masks: list[Mask] = []
     warnings: list[RecallWarning] = []
@@ -81,6 +86,10 @@ def build_mask(
         mask = facets[name].codes == facets[name].code_of(wanted)
         if not (mask if own is None else mask & own).any():
             warnings.append(_unknown(name, wanted, facets[name], own))
+        if name == "wing" and scope.person and facets[name].everywhere is not None:
+            owners = facets["user"]
+            of_person = (owners.codes == -1) | (owners.codes == owners.code_of(scope.user))
+            mask |= facets[name].everywhere & of_person
         masks.append(mask)
     if own is not None:
         masks.append(own)
@@ -181,7 +190,7 @@ def check_arguments(
         faults.append(f"sort_by must be one of {', '.join(SORT_ORDERS)}, found {sort_by!r}")
     for name in Scope._fields:
         value = getattr(scope, name)
-        kind = datetime if name == "as_of" else str
+        kind = {"as_of": datetime, "person": bool}.get(name, str)
         if value is not None and not isinstance(value, kind):
             faults.append(f"{name} must be {kind.__name__}, found {type(value).__name__}")
     if session_id is not None and not isinstance(session_id, str):

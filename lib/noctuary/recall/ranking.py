@@ -27,6 +27,7 @@ from noctuary.recall.query import Mask, Positions, Query, Scores
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.rows import Rows
 from noctuary.recall.search import BaseRanking, QueryVector, Search
+from noctuary.recall.support import OTHER_WINGS
 from noctuary.text.marks import may_concern_dates
 
 LEAST_TRUST = 0.01  # of a dense leg: where no word is found either, its guess is all there is
@@ -72,7 +73,17 @@ def rank(search: Search, text: str, depth: int) -> BaseRanking:
         ranking = ranking._replace(relevance=ranking.matched * worth)
     importance = importance_of(reader, ranking.positions)
     final = apply_importance(ranking.relevance, importance, profile.importance_prior)
-    return ranking._replace(final=final, opened=opened)
+    return _own_first(search, ranking._replace(final=final, opened=opened))
+
+
+def _own_first(search: Search, ranking: BaseRanking) -> BaseRanking:
+    """Lower what reaches the wing that is asked for from others."""
+    scope, reader = search.query.scope, search.reader
+    if not scope.person or scope.wing is None:
+        return ranking
+    is_own = reader.codes_at("wing", ranking.positions) == reader.facets["wing"].code_of(scope.wing)
+    final = np.where(is_own, ranking.final, ranking.final * OTHER_WINGS)
+    return ranking._replace(final=final, anywhere=ranking.final)
 
 
 def rank_unhidden(search: Search) -> BaseRanking:

@@ -28,6 +28,7 @@ from noctuary.lexical.search import K1, B, idf
 from noctuary.recall.query import Facet, Mask, query_tokens
 from noctuary.recall.snapshot_rows import Opened, SnapshotRows, open_published
 from noctuary.snapshot.arrays import OF_TURNS, SummaryArrays
+from noctuary.text.reach import PROJECT
 from noctuary.text.tokens import document_tokens
 
 if TYPE_CHECKING:
@@ -158,6 +159,8 @@ class SnapshotReader(SnapshotRows):
             name: Facet(tuple(parse_json(meta[f"facet_{name}"])), arrays[f"facet.{name}"])
             for name in layout.FACETS
         }
+        self.reach: NDArray[np.int8] = arrays["reach"]  # of each memory, as noctuary.text.reach
+        self.facets["wing"] = self.facets["wing"]._replace(everywhere=self.reach > PROJECT)
         if held := group_arrays(arrays, "shares"):
             from noctuary.snapshot.arrays import ShareArrays
 
@@ -336,6 +339,12 @@ class SnapshotReader(SnapshotRows):
         """Return facet codes, -1 for none; a summary has its first source's."""
         return self._column(facet, self.facets[facet].codes, positions)
 
+    def reach_at(self, position: int) -> int:
+        """Return how far a memory reaches, as `noctuary.text.reach`; a summary as its sources."""
+        if position >= self.first_live and self.live is not None:
+            return self.live.state.rows[position - self.first_live].reach
+        return min(int(self.reach[source]) for source in self.sources_at(position))
+
     def confidences_at(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return confidences in [0, 1] of summaries, and 1 of everything else."""
         found = np.ones(positions.size, dtype=np.float64)
@@ -396,7 +405,8 @@ class SnapshotReader(SnapshotRows):
 
     def _require_shapes(self) -> None:
         """Refuse (ValueError) arrays that do not line up: a shorter one would shift memories."""
-        per_memory = [self.created_at_us, self.importance, *(f.codes for f in self.facets.values())]
+        per_memory = [self.created_at_us, self.importance, self.reach]
+        per_memory += [facet.codes for facet in self.facets.values()]
         indptr = self.graph_edges.indptr
         edges = group_arrays(self._arrays, "graph").items()
         steps = [array for name, array in edges if name != "indptr"]

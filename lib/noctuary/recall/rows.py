@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.core.types import UNDATED_US, MemoryRecord, to_micros
+from noctuary.core.types import UNDATED_US, to_micros
 from noctuary.recall.inputs import ArchiveState
 from noctuary.recall.profile import SUMMARIES
 from noctuary.recall.query import Mask, Scope, aware, moment_of
 from noctuary.recall.reader import SnapshotReader
 from noctuary.snapshot.arrays import OF_TURNS
+from noctuary.text.reach import PROJECT
 
 if TYPE_CHECKING:
-    from noctuary.sources.live import LiveState
+    from noctuary.sources.live import LiveRow, LiveState
 
 
 # Which rows a recall searches, of those that it may see:
@@ -204,7 +205,7 @@ def see(state: LiveState, reader: SnapshotReader, scope: Scope, mask: Mask | Non
     Rows of named users are denied by default, as `build_mask` denies memories. What a user shares
     is known to the next snapshot only: until then a live row is its owner's.
     """
-    rows = tuple(row for row in state.rows if _is_allowed(row.memory, scope))
+    rows = tuple(row for row in state.rows if _is_allowed(row, scope))
     places = reader.positions_of(state.hidden)
     hidden = np.array(sorted(places.values()), dtype=np.int64)
     seen = hidden if mask is None else hidden[mask[hidden]]
@@ -219,12 +220,14 @@ def see(state: LiveState, reader: SnapshotReader, scope: Scope, mask: Mask | Non
     return Seen(kept, mask, len(rows) - changed, changed, len(before) - changed)
 
 
-def _is_allowed(memory: MemoryRecord, scope: Scope) -> bool:
+def _is_allowed(row: LiveRow, scope: Scope) -> bool:
+    memory = row.memory
     if memory.user is not None and memory.user != scope.user:
         return False
     for name in ("wing", "room", "category"):
         wanted = getattr(scope, name)
-        if wanted is not None and getattr(memory, name) != wanted:
+        reaches = name == "wing" and scope.person and row.reach > PROJECT
+        if wanted is not None and getattr(memory, name) != wanted and not reaches:
             return False
     if memory.valid_until_us is not None and memory.valid_until_us <= moment_of(scope):
         return False

@@ -190,6 +190,7 @@ BREAKDOWN_KEYS: Mapping[str, str] = {
     "exact_match_scale": "exact_match_scale",
     "summary_quality": "summary_quality",
     "importance": "importance_prior",
+    "own_wing": "own_wing",
     "rerank": "rerank",
     "dates": "date_boost",
     "ltp": "ltp_boost",
@@ -326,7 +327,7 @@ class BaseRanking(NamedTuple):
     with_graph: Scores  # after what the graph added
     matched: Scores  # after the exact-match bonus
     relevance: Scores  # times the quality of summaries; what sort_by="relevance" starts from
-    final: Scores  # after the importance prior
+    final: Scores  # after the importance prior, and after "own_wing"
     lexical: Leg
     dense: Leg
     graph: GraphRanking | None = None  # None where it abstained
@@ -336,6 +337,8 @@ class BaseRanking(NamedTuple):
     exact: Mask | None = None  # which hold every word of the query; None without a bonus for it
     # Summaries of turns that were hit, ascending; their turns are candidates in their place.
     opened: Positions | None = None
+    # After the prior alone, where memories of other wings than the one asked for lose after it.
+    anywhere: Scores | None = None
 
     @property
     def order(self) -> NDArray[np.int64]:

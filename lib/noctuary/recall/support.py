@@ -81,3 +81,8 @@ def combine(support: float, attribution: float) -> float:
 
 def _logistic(value: float) -> float:
     return 1.0 / (1.0 + math.exp(-max(value, -_LOWEST)))
+
+
+# Of two memories that fit a project's question alike, its own comes before the one that reaches it
+# from another one (docs/decisions/0023): a factor on the score, not on what is judged.
+OTHER_WINGS = 0.8

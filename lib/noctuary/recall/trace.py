@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from noctuary.core.types import has_hooks
-from noctuary.recall.legs import Leg, fuse, path_of
-from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.legs import GraphRanking, Leg, fuse, path_of
 from noctuary.recall.query import Scores
 from noctuary.recall.ranking import rank_unhidden
 from noctuary.recall.result import MemoryId, RecalledMemory
@@ -17,21 +16,21 @@ from noctuary.recall.search import (
     BREAKDOWN_KEYS,
     BaseRanking,
     Dropped,
-    Ledger,
     PositionRef,
     ScoreEvent,
     Search,
     name_positions,
 )
 from noctuary.recall.selection import ordinal
+from noctuary.recall.support import OTHER_WINGS
+from noctuary.text.reach import REASONS
 
 Row = Mapping[str, Any]
 
 
-def record_base(
-    ledger: Ledger, base: BaseRanking, profile: RetrievalProfile, say_near: Callable[[int], str]
-) -> None:
+def record_base(search: Search, base: BaseRanking, say_near: Callable[[int], str]) -> None:
     """Note the steps of the base ranking; a rescaling is a step of its own."""
+    ledger, profile = search.ledger, search.profile
     fusion, bonus, graph = profile.scorer == "fusion", profile.exact_match_bonus, base.graph
     lexical, dense = base.lexical, base.dense
     share, lifted = np.zeros(base.positions.size), base.fused.copy()
@@ -50,11 +49,7 @@ def record_base(
     exact = 0.0 if base.exact is None else bonus * base.exact
 
     def graph_reason(position: int) -> str:
-        path = None if graph is None else path_of(graph, position)
-        if path is None:
-            return ""
-        near = say_near(position) if "own_words" in path.shares else ""
-        return f"{path.reason}; near words: {near}" if near else path.reason
+        return "" if graph is None else _say_path(graph, position, say_near)
 
     def scale_reason(position: int) -> str:
         said: list[str] = []
@@ -71,6 +66,11 @@ def record_base(
         quality = base.relevance[place] / base.matched[place]
         return f"x quality {quality:.3f}: the summary preserves part of its sources"
 
+    def other_wing(position: int) -> str:
+        reason = REASONS[search.reader.reach_at(position)]
+        return f"of another wing, here because {reason}: x {OTHER_WINGS:g}"
+
+    prior = base.final if base.anywhere is None else base.anywhere
     steps: list[tuple[str, Scores, Callable[[int], str]]] = [
         ("lexical", share, lambda p: _say_rank("lexical", lexical, p) + said_trust),
         ("dense" if fusion else "scorer", base.fused,
@@ -81,10 +81,18 @@ def record_base(
          lambda _: "bonus for containing every query word"),
         ("exact_match_scale", base.matched, lambda _: f"all scores are divided by {1 + bonus:.3f}"),
         ("summary_quality", base.relevance, quality_reason),
-        ("importance", base.final, lambda _: "importance below 1 lowers the score"),
+        ("importance", prior, lambda _: "importance below 1 lowers the score"),
+        ("own_wing", base.final, other_wing),
     ]  # fmt: skip
     for phase, scores, reason_of in steps:
         ledger.record(phase, base.positions, scores, reason_of)
+
+
+def _say_path(graph: GraphRanking, position: int, say_near: Callable[[int], str]) -> str:
+    path = path_of(graph, position)
+    near = say_near(position) if path is not None and "own_words" in path.shares else ""
+    reason = "" if path is None else path.reason
+    return f"{reason}; near words: {near}" if near else reason
 
 
 def _say_rank(name: str, leg: Leg, position: int) -> str:

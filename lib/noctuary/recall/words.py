@@ -33,12 +33,14 @@ from noctuary.recall.snapshot_rows import SnapshotRows, open_published
 from noctuary.recall.support import (
     BEST_TURNS,
     DOUBT,
+    OTHER_WINGS,
     combine,
     idf_of,
     script_of_prompt,
     word_support,
 )
 from noctuary.text.marks import ROLES, may_concern_dates
+from noctuary.text.reach import PROJECT
 from noctuary.text.tokens import tokenize
 
 if TYPE_CHECKING:
@@ -88,6 +90,7 @@ class WordRecaller:
         *,
         user: str | None = None,
         wing: str | None = None,
+        person: bool = False,
         session_id: str | None = None,
         dry_run: bool = False,
     ) -> RecallResult | None:
@@ -96,11 +99,11 @@ class WordRecaller:
         started_s, snapshot, profile = time.perf_counter(), self.snapshot, self._profile
         if not self.is_able or k <= 0 or not query.strip():
             return None
-        visible = snapshot.visible(user, wing)
+        visible = snapshot.visible(user, wing, person)
         asked = _Words(snapshot, sorted(set(tokenize(query))), visible)
         if asked.size > MOST_POSTINGS:
             return None
-        hits = _rank(snapshot, asked, profile, k)
+        hits = _rank(snapshot, asked, profile, k, wing if person else None)
         hits = _lift_dates(snapshot, query, hits, profile.date_boost)
         rows = snapshot.rows_of([hit.position for hit in hits[:k]])
         if any(row["content"] is DAMAGED_TEXT for row in rows.values()):
@@ -177,27 +180,27 @@ class _Snapshot(SnapshotRows):
         self.positions, self.scores = arrays["posting.positions"], arrays["posting.scores"]
         self.importance, self.created_at_us = arrays["importance"], arrays["created_at_us"]
         self.users, self.wings = arrays["facet.user"], arrays["facet.wing"]
-        self.speakers = arrays["sessions.speakers"]
+        self.speakers, self.reach = arrays["sessions.speakers"], arrays["reach"]
         self.mentions = [arrays[f"mentions.{name}"] for name in ("indptr", "positions", "roles")]
         self._user_names = list[str](parse_json(self.meta["facet_user"]))
         self._wing_names = list[str](parse_json(self.meta["facet_wing"]))
         self._shares = [arrays.get(f"shares.{name}") for name in ("indptr", "positions")]
         of_memories = (
-            self.importance, self.created_at_us, self.users, self.wings, self.speakers
+            self.importance, self.created_at_us, self.users, self.wings, self.speakers, self.reach
         )  # fmt: skip
         if {len(column) for column in of_memories} != {self.count} or (
             len(self.positions) != len(self.scores)
         ):
             raise ValueError("arrays of different lengths")
 
-    def visible(self, user: str | None, wing: str | None) -> bytes | None:
+    def visible(self, user: str | None, wing: str | None, person: bool) -> bytes | None:
         """Return 1 for each memory that the scope shows, else 0; None: `query.build_mask`'s all."""
         shown: bytes | None = None
         now_us = time.time_ns() // 1000
         ended = [position for position, until_us in self.ends if until_us <= now_us]
         if self._user_names or self.gone or ended:
             # Denied by default: nobody's memories, one's own, and what others share with one.
-            allowed = {-1, _code_of(user, self._user_names)}
+            allowed = {-1, self.code_of_user(user)}
             own = bytearray(map(allowed.__contains__, self.users.tolist()))
             for position in self._shared_with(user):
                 own[position] = 1
@@ -205,10 +208,22 @@ class _Snapshot(SnapshotRows):
                 own[position] = 0
             shown = bytes(own)
         if wing is not None:
-            code = _code_of(wing, self._wing_names)
+            code = self.code_of_wing(wing)
             here = bytes(map(code.__eq__, self.wings.tolist()))
+            if person:
+                of_person = {-1, self.code_of_user(user)}
+                pairs = zip(here, self.reach.tolist(), self.users.tolist(), strict=True)
+                here = bytes(h or (r > PROJECT and u in of_person) for h, r, u in pairs)
             shown = here if shown is None else bytes(map(and_, shown, here))
         return shown
+
+    def code_of_user(self, user: str | None) -> int:
+        """Return the code of a user; one that no memory has where it is unknown or None."""
+        return _code_of(user, self._user_names)
+
+    def code_of_wing(self, wing: str) -> int:
+        """Return the same of a wing."""
+        return _code_of(wing, self._wing_names)
 
     def _shared_with(self, user: str | None) -> Sequence[int]:
         starts, positions = self._shares
@@ -282,8 +297,14 @@ class _Hit(NamedTuple):
     final: float
 
 
-def _rank(snapshot: _Snapshot, asked: _Words, profile: RetrievalProfile, k: int) -> list[_Hit]:
-    """Return the candidates, best first: `legs.rank_lexical`, `fuse` and the importance prior."""
+def _rank(
+    snapshot: _Snapshot, asked: _Words, profile: RetrievalProfile, k: int, home: str | None
+) -> list[_Hit]:
+    """Return the candidates, best first: `ranking.rank` without the legs that are left out.
+
+    `home` is the wing whose memories come before those that reach it from others.
+    """
+    at_home = None if home is None else snapshot.code_of_wing(home)
     depth = max(k, profile.depth * profile.candidate_pool_multiplier)
     # Added up and rounded as float32, like the arrays of the whole recall.
     totals = array("f", bytes(4 * snapshot.count))
@@ -307,6 +328,8 @@ def _rank(snapshot: _Snapshot, asked: _Words, profile: RetrievalProfile, k: int)
         importance = min(max(stored if stored == stored else 0.0, 0.0), 1.0)
         prior = profile.importance_prior
         final = relevance * ((1.0 - prior) + prior * importance)
+        if at_home is not None and snapshot.wings[position] != at_home:
+            final *= OTHER_WINGS
         hits.append(_Hit(position, rank, score, relevance, final))
     return sorted(hits, key=lambda hit: (-hit.final, -hit.relevance, hit.position))
 

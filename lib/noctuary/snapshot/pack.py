@@ -41,6 +41,7 @@ from noctuary.snapshot.arrays import OF_TURNS, ShareArrays, SummaryArrays
 from noctuary.snapshot.publish import place_candidate
 from noctuary.sources.corpus import column_batches
 from noctuary.sources.source import Share
+from noctuary.text.reach import PROJECT, REPEATED, reach_of
 from noctuary.text.tokens import document_tokens, encode_tokens
 
 
@@ -82,6 +83,24 @@ def read_columns(records: Sequence[MemoryRecord]) -> MemoryColumns:
         int(corpus["is_turn"].sum()),
         facets,
     )
+
+
+def find_reach(records: Sequence[MemoryRecord]) -> NDArray[np.int8]:
+    """Return the number of `noctuary.text.reach` of every memory, in the order of positions."""
+    import polars as pl
+
+    codes = np.fromiter(map(reach_of, records), np.int8, len(records))
+    # By a hash, so that no text is kept; a turn that comes twice is "yes" or "thank you".
+    text = pl.col("content").str.strip_chars().str.to_lowercase().hash()
+    columns = ("content", "user", "wing", "is_turn")
+    batches = map(pl.DataFrame, column_batches(records, columns))
+    known = [batch.with_columns(text) for batch in batches]
+    if not known:
+        return codes
+    wings = pl.col("wing").drop_nulls().n_unique().over("content", "user")
+    repeated = pl.concat(known).select((wings > 1) & ~pl.col("is_turn")).to_series().to_numpy()
+    codes[repeated & (codes == PROJECT)] = REPEATED
+    return codes
 
 
 _BATCH_ROWS = 20_000  # that are Python objects at once
@@ -422,7 +441,11 @@ def _arrays(
     inputs: PackInputs, columns: MemoryColumns, summaries: SummaryPack, shares: ShareArrays | None
 ) -> dict[str, NDArray[Any]]:
     """Return every array but the vectors of the memories, by name."""
-    found = {"created_at_us": columns.created_at_us, "importance": columns.importance}
+    found: dict[str, NDArray[Any]] = {
+        "created_at_us": columns.created_at_us,
+        "importance": columns.importance,
+        "reach": find_reach(inputs.records),
+    }
     found |= {f"facet.{name}": facet.codes for name, facet in columns.facets.items()}
     for group, postings in (("posting", inputs.postings), ("summary_posting", summaries.postings)):
         found[f"{group}.positions"], found[f"{group}.scores"] = postings.positions, postings.scores

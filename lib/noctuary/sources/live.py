@@ -26,6 +26,7 @@ from noctuary.core.tombstones import FileStamp, Tombstones
 from noctuary.core.types import HELD_KINDS, LIVE_KINDS, MemoryRecord, with_origin
 from noctuary.text.flags import MARKS, find_mark, mark_sql
 from noctuary.text.marks import DATE_MARK
+from noctuary.text.reach import reach_of
 
 if TYPE_CHECKING:
     from noctuary.sources.echo import KnownInjections
@@ -260,6 +261,7 @@ class LiveRow(NamedTuple):
 
     memory: MemoryRecord  # Accepted by the rules of the export; its position has no meaning
     counts: Mapping[str, int]  # Count of each token as it would be indexed; digests in a replay
+    reach: int = 0  # as `noctuary.text.reach`, by its own text: the night alone sees repeats
 
     @property
     def length(self) -> int:
@@ -290,6 +292,7 @@ def record_state(state: LiveState) -> dict[str, Any]:
         {
             "memory": {name: getattr(row.memory, name) for name in names},
             "counts": {shown(token): count for token, count in row.counts.items()},
+            "reach": row.reach,
         }
         for row in state.rows
     ]
@@ -303,6 +306,7 @@ def read_state(record: Mapping[str, Any]) -> LiveState:
         LiveRow(
             MemoryRecord(**row["memory"], **unknown),
             {str(token): int(count) for token, count in row["counts"].items()},
+            int(row.get("reach", 0)),
         )
         for row in record["rows"]
     )
@@ -349,7 +353,8 @@ def judge(
             late = _LATE
             break
         texts = (memory.content, memory.tags, memory.expanded_keywords, memory.category)
-        rows.append(LiveRow(memory, _count_tokens(*texts, memory.created_at_us, memory.is_turn)))
+        counts = _count_tokens(*texts, memory.created_at_us, memory.is_turn)
+        rows.append(LiveRow(memory, counts, reach_of(memory)))
     missed = "; ".join(filter(None, (found.missed, late)))
     faults = ((PARTIAL, missed),) if missed else ()
     return LiveState(tuple(reversed(rows)), tuple(sorted(hidden)), faults)

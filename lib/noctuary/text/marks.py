@@ -62,7 +62,7 @@ def ends_as_question(text: str) -> bool:
     return bool(last) and last in QUESTION_MARKS
 
 
-SCOPE_TAG_PREFIXES = ("wing:", "project:", "room:", "session:", "user:")
+SCOPE_TAG_PREFIXES = ("wing:", "project:", "room:", "session:", "user:", "reach:")
 """Tags for the place of a memory. They are filters; indexed, they would make every memory of a
 wing match a query that names the wing, and a user's name would be findable by other users."""
 
