@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -60,7 +60,7 @@ class Home:
         self.path, self.twin = path, Twin()
 
     @contextmanager
-    def lived_in(self) -> Iterator[sqlite3.Connection]:
+    def lived_in(self) -> Generator[sqlite3.Connection]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("NOCTUARY_HOME", str(self.path))
             with closing(sqlite3.connect(self.path / OWN_FILE, isolation_level=None)) as db:

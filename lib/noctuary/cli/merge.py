@@ -151,6 +151,8 @@ def merge_home(
     busy = "another merge (process {}) is at work here: wait for it"
     lock = nullcontext() if dry_run else hold_lock(home / "merge.lock", busy.format)
     with lock:
+        for left in home.glob(f"{_SCRATCH}*") if not dry_run else ():
+            files.remove_tree(left)  # of one that was killed
         with _staged(home, other, backup, progress) as staged:
             plan = _plan(home, staged)
             if dry_run:  # new rows have no numbers yet
@@ -168,6 +170,7 @@ def merge_home(
 # What is merged, copied into this home for the time of the merge: the other one may be changed
 # meanwhile, and whoever made it may have meant no good. Nothing else of it is read.
 
+_SCRATCH = ".merging-"
 _OF_HOME = (OWN_FILE, QUERIES_FILE, ADVERSARIAL_FILE)
 _OF_STORE = ("turns.sqlite", "archive.sqlite", TOMBSTONES_FILE)
 _MOST_BYTES = 4 * 2**30  # of one file
@@ -185,7 +188,7 @@ class _Staged(NamedTuple):
 
 @contextmanager
 def _staged(home: Path, other: Path, backup: str | None, progress: Progress) -> Generator[_Staged]:
-    with TemporaryDirectory(dir=home, prefix=".merging-") as scratch:
+    with TemporaryDirectory(dir=home, prefix=_SCRATCH) as scratch:
         root = Path(scratch)
         if backups.list_backups(other):
             made = backups.choose_files(other, home, backup, None)
