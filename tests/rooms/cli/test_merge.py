@@ -119,7 +119,7 @@ def test_what_the_other_home_knows_holds_here(
     assert own_texts(home) == {2: KEPT[0], 3: KEPT[1], 4: INVOICE, 5: PAINT[1], 6: PAINT[0]}
     shown = [memory.content for memory in recall("Zanzibarova Oxenholme ledger").memories]
     assert SECRET not in shown, "hidden at once"
-    assert any("next night" in warning for warning in done.warnings)
+    assert any("next night" in message for message in done.forgetting)
 
     desktop.night()
     assert finish_left(desktop.paths) is not None
