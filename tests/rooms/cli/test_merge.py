@@ -295,3 +295,17 @@ def test_a_backup_that_was_tampered_with_is_refused(
     manifest.write_text(manifest.read_text().replace(OWN_FILE, "../../x.sqlite"))
     assert run("merge", str(disk)).exit_code == 1
     assert contents(desktop.home) == before
+
+
+OLDER = _sql(
+    "DROP TRIGGER memories_gone", "DROP TABLE home", "DROP TABLE origins", "DROP TABLE gone",
+    "DROP TABLE memory_links", "PRAGMA user_version=1",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("side", ["here", "there"])
+def test_a_home_of_an_older_noctuary_merges(laptop: House, desktop: House, side: str) -> None:
+    OLDER(laptop if side == "there" else desktop)
+    assert merge_home(desktop.home, laptop.home).rows.new == (4, 5)
+    assert set(own_texts(desktop.home).values()) == {*KEPT, *PAINT, INVOICE}
+    assert merge_home(desktop.home, laptop.home).rows.is_idle
