@@ -20,7 +20,7 @@ from noctuary.core import errors, files, formats
 from noctuary.core.manifest import read_manifest, read_pointer
 from noctuary.core.settings import CONFIG_FILE_NAME, Settings
 from noctuary.core.sqlite import open_foreign
-from noctuary.core.store import OWN_PREFIX, StorePaths, find_home, store_for_source
+from noctuary.core.store import MANIFEST_FILE, OWN_PREFIX, StorePaths, find_home, store_for_source
 from noctuary.core.tombstones import (
     NOTHING_FORGOTTEN,
     TOMBSTONES_FILE,
@@ -286,8 +286,7 @@ _VERSIONS = {
 def _require_ours(path: Path, name: str) -> None:
     """Refuse a file that noctuary never makes: too much at once, or tables that compute."""
     if path.name not in _VERSIONS:
-        if path.stat().st_size > _MOST_TOLD_BYTES:
-            raise errors.StoreError(f"{name} is too large: nothing was merged")
+        _require_told(path)
         return
     try:
         with closing(open_foreign(path, WAIT_S)[0]) as db:
@@ -296,6 +295,13 @@ def _require_ours(path: Path, name: str) -> None:
         fault = f"it cannot be read: {type(error).__name__}"
     if fault is not None:
         raise errors.StoreError(f"{name} of the other home was refused: {fault}")
+
+
+def _require_told(path: Path) -> None:
+    """Refuse what cannot be read at once."""
+    stat = path.lstat()
+    if not S_ISREG(stat.st_mode) or stat.st_size > _MOST_TOLD_BYTES:
+        raise errors.StoreError(f"{path.name} is too large, or no plain file: nothing was merged")
 
 
 def _find_fault(db: sqlite3.Connection, version: int) -> str | None:
@@ -319,8 +325,11 @@ def _find_origin(directory: Path) -> Path:
     for current in sorted(directory.glob("*/CURRENT")):
         paths = StorePaths(current.parent)
         try:
-            made = read_manifest(paths.snapshots / read_pointer(paths).snapshot_id)
-        except errors.NoctuaryError:
+            _require_told(current)
+            snapshot = paths.snapshots / read_pointer(paths).snapshot_id
+            _require_told(snapshot / MANIFEST_FILE)
+            made = read_manifest(snapshot)
+        except (errors.NoctuaryError, OSError):
             continue
         location = Path(str(made.source.get("location")))
         if location.name in (OWN_FILE, CONFIG_FILE_NAME):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -105,10 +106,11 @@ def desktop(both: tuple[House, House]) -> House:
 def test_what_the_other_home_knows_holds_here(
     laptop: House, desktop: House, tmp_path: Path, run: Run, is_backup: bool
 ) -> None:
-    other, home = laptop.home, desktop.home
+    other, home = tmp_path / "disk", desktop.home
     if is_backup:
-        other = tmp_path / "disk"
         back_up(laptop.home, [laptop.paths.root], other)
+    else:
+        shutil.copytree(laptop.home, other)
     assert recall("Zanzibarova Oxenholme ledger").memories[0].content == SECRET
     before = contents(home)
     planned = merge_home(home, other, dry_run=True)
@@ -202,6 +204,12 @@ def _write(name: str, text: str) -> Callable[[House], object]:
     return lambda house: (house.paths.root / name).write_text(text)
 
 
+def _pipe(house: House) -> None:
+    house.paths.current.unlink()
+    os.mkfifo(house.paths.current)
+    (house.home / OWN_FILE).write_bytes(b"nothing")
+
+
 def _tear(house: House) -> None:
     path = house.home / OWN_FILE
     path.write_bytes(path.read_bytes()[:9_000])
@@ -221,23 +229,29 @@ HOSTILE: dict[str, Callable[[House], object]] = {
     "a link beside it": _link(f"{OWN_FILE}-shm"),
     "tombstones of nobody": _write("forgotten.json", '{"format": 2, "rows": 7}'),
     "deep tombstones": _write("forgotten.json", "[" * 100_000),
+    "a pipe": lambda house: os.mkfifo(house.home / "adversarial.jsonl"),
+    "a pipe and no store": _pipe,
     "an archive of nobody": _write("archive.sqlite", "nothing"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
 def test_a_hostile_home_is_refused_and_changes_nothing(
-    laptop: House, desktop: House, run: Run, kind: str
+    laptop: House, desktop: House, tmp_path: Path, run: Run
 ) -> None:
-    HOSTILE[kind](laptop)
     before = contents(desktop.home)
-    done = run("merge", str(laptop.home))
-    assert done.exit_code == 1
-    assert (
-        "nothing was merged" in done.output or "refused" in done.output or "cannot" in done.output
-    )
-    assert contents(desktop.home) == before
-    assert [path for path in desktop.home.iterdir() if path.name.startswith(".")] == []
+    shutil.copytree(laptop.home, tmp_path / "saved")
+    for kind, act in HOSTILE.items():
+        shutil.rmtree(laptop.home)
+        shutil.copytree(tmp_path / "saved", laptop.home)
+        act(laptop)
+        done = run("merge", str(laptop.home))
+        assert done.exit_code == 1, kind
+        assert any(word in done.output for word in ("nothing was merged", "refused", "cannot")), (
+            kind
+        )
+        assert contents(desktop.home) == before, kind
+        assert [path for path in desktop.home.iterdir() if path.name.startswith(".")] == [], kind
+        (laptop.home.parent / "elsewhere").unlink(missing_ok=True)
 
 
 def test_hostile_rows_stay_out_and_hurt_nobody(laptop: House, desktop: House) -> None:
