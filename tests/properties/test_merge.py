@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from noctuary import remember
@@ -156,6 +156,7 @@ class Home:
     is_cloned=st.booleans(),
     order=st.permutations("012"),
 )
+@example([("mark", 1, 0), ("edit", 0, 0)], 2, True, ["0", "1", "2"])  # replaced, then edited
 def test_homes_that_merge_hold_the_same(
     history: list[tuple[str, int, int]], count: int, is_cloned: bool, order: list[str]
 ) -> None:
