@@ -2,7 +2,8 @@
 
 Usage: `python die_at.py WHEN FUNCTION CALL NIGHT-ARGUMENTS...`. WHEN is "before" or "after",
 FUNCTION the dotted name of a module-level function, CALL the 1-based number of its call. Nothing
-but the moment of death is changed. Arguments that begin with "forget" run that command instead.
+but the moment of death is changed. Arguments that begin with "forget" or "merge" run that command
+instead.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def main() -> None:
     setattr(module, function, _deadly(getattr(module, function), when, int(call)))
     from noctuary.cli.main import main as command
 
-    command(arguments if arguments[0] == "forget" else ["nightly", *arguments])
+    command(arguments if arguments[0] in ("forget", "merge") else ["nightly", *arguments])
 
 
 def _deadly(function: Any, when: str, call: int) -> Any:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from noctuary import remember
@@ -60,7 +60,7 @@ class Home:
         self.path, self.twin = path, Twin()
 
     @contextmanager
-    def lived_in(self) -> Iterator[sqlite3.Connection]:
+    def lived_in(self) -> Generator[sqlite3.Connection]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("NOCTUARY_HOME", str(self.path))
             with closing(sqlite3.connect(self.path / OWN_FILE, isolation_level=None)) as db:
@@ -156,6 +156,7 @@ class Home:
     is_cloned=st.booleans(),
     order=st.permutations("012"),
 )
+@example([("mark", 1, 0), ("edit", 0, 0)], 2, True, ["0", "1", "2"])  # replaced, then edited
 def test_homes_that_merge_hold_the_same(
     history: list[tuple[str, int, int]], count: int, is_cloned: bool, order: list[str]
 ) -> None:

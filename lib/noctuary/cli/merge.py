@@ -20,7 +20,7 @@ from noctuary.core import errors, files, formats
 from noctuary.core.manifest import read_manifest, read_pointer
 from noctuary.core.settings import CONFIG_FILE_NAME, Settings
 from noctuary.core.sqlite import open_foreign
-from noctuary.core.store import OWN_PREFIX, StorePaths, find_home, store_for_source
+from noctuary.core.store import MANIFEST_FILE, OWN_PREFIX, StorePaths, find_home, store_for_source
 from noctuary.core.tombstones import (
     NOTHING_FORGOTTEN,
     TOMBSTONES_FILE,
@@ -30,7 +30,7 @@ from noctuary.core.tombstones import (
 )
 from noctuary.core.types import SILENT, MemoryRecord, Progress, content_hash
 from noctuary.evaluate.labels import ADVERSARIAL_FILE, QUERIES_FILE, join_labels
-from noctuary.snapshot.forget import FORGET_LOCK, apply_forget, forget_again
+from noctuary.snapshot.forget import FORGET_LOCK, Forgetting, apply_forget, forget_again
 from noctuary.snapshot.forget_plan import OWN, Plan, PlannedMemory, find_source
 from noctuary.sources import other_home
 from noctuary.sources.other_home import (
@@ -44,7 +44,7 @@ from noctuary.sources.own_store import OWN_FILE, WAIT_S, change_rows, find_night
 from noctuary.text.marks import visible_line
 from noctuary.work.lock import hold_lock
 
-_SHOWN_CHARS = 120
+_SHOWN, _SHOWN_CHARS = 20, 120  # texts of each kind in a plan
 
 
 @click.command()
@@ -77,17 +77,18 @@ def merge(other: Path, backup: str | None, dry_run: bool) -> None:
 
 
 def _lines(done: Merged) -> Iterator[str]:
-    rows, would = done.rows, "would be " if done.dry_run else ""
+    rows = done.rows
+    yield from done.shown
     counts = (
         (len(rows.new), "new"),
-        (len(rows.changed), f"{would}changed as they were edited there"),
-        (len(rows.gone), f"{would}forgotten as they were there"),
+        (len(rows.changed), "edited there"),
+        (len(rows.gone), "forgotten there, so here"),
         (rows.stayed_out, "left out: forgotten or kept back here"),
         (done.refused, "left out: secrets, or no memories"),
         (done.turns.new, "new turns"),
-        (done.turns.gone, f"turns {would}forgotten"),
+        (done.turns.gone, "turns forgotten there, so here"),
         (done.turns.refused, "turns left out: secrets, or forgotten"),
-        (done.archived, "archived as they were there"),
+        (done.archived, "archived there, so here"),
         (done.labels, "labelled queries new or changed"),
     )
     for conflict in rows.conflicts:
@@ -98,7 +99,10 @@ def _lines(done: Merged) -> Iterator[str]:
         yield f"    the other one was: {_short(lost)}"
     told = [f"{count:,} {what}" for count, what in counts if count]
     yield f"{done.name}: {'; '.join(told) or 'nothing that is not here already'}"
-    if not done.dry_run and not (rows.is_idle and done.turns == TurnsMerged()):
+    yield from done.forgetting
+    if done.dry_run:
+        yield "Nothing was changed: leave out --dry-run to merge."
+    elif not (rows.is_idle and done.turns == TurnsMerged()):
         yield cli.as_called("`noctuary nightly` lets the graph and summaries know it too")
 
 
@@ -119,6 +123,8 @@ class Merged(NamedTuple):
     archived: int = 0  # entries of the archive
     labels: int = 0  # labelled queries that are new or have new answers
     warnings: Sequence[str] = ()
+    forgetting: Sequence[str] = ()  # how far what was forgotten there is gone here
+    shown: Sequence[str] = ()  # the first texts that a plan would add, change and forget
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -133,7 +139,8 @@ class Merged(NamedTuple):
         told = {**self._asdict(), **rows, "changed": ids, "conflicts": conflicts}
         told["turns"] = self.turns._asdict()
         del told["rows"]
-        return {**told, "warnings": list(self.warnings)}
+        del told["shown"]
+        return {**told, "warnings": list(self.warnings), "forgetting": list(self.forgetting)}
 
 
 def merge_home(
@@ -151,6 +158,8 @@ def merge_home(
     busy = "another merge (process {}) is at work here: wait for it"
     lock = nullcontext() if dry_run else hold_lock(home / "merge.lock", busy.format)
     with lock:
+        for left in home.glob(f"{_SCRATCH}*") if not dry_run else ():
+            files.remove_tree(left)  # of one that was killed
         with _staged(home, other, backup, progress) as staged:
             plan = _plan(home, staged)
             if dry_run:  # new rows have no numbers yet
@@ -161,13 +170,34 @@ def merge_home(
             told = Merged(staged.name, plan.there.home, dry_run, plan.rows, plan.there.refused)
             told = _merge_stores(home, plan, told)
             labels, faults = _merge_labels(home, plan, dry_run=dry_run)
-        faults += () if dry_run else tuple(_forget(home, plan))
-        return told._replace(labels=labels, warnings=(*staged.notes, *faults))
+        done = [] if dry_run else list(_forget(home, plan))
+        faults += tuple(warning for one in done for warning in one.warnings)
+        return told._replace(
+            labels=labels,
+            warnings=(*staged.notes, *faults),
+            forgetting=[one.message for one in done],
+            shown=_show(plan) if dry_run else (),
+        )
+
+
+def _show(plan: _Plan) -> list[str]:
+    here, there = plan.here.memories, plan.there.memories
+    groups = (
+        ("+", [there[number] for number in plan.rows.new]),
+        ("~", [there[number] for number in plan.rows.changed.values()]),
+        ("-", [here[number] for number in plan.rows.gone]),
+    )
+    lines = list[str]()
+    for sign, found in groups:
+        lines += [f"{sign} {_short(record.content)}" for record in found[:_SHOWN]]
+        lines += [f"{sign} ... and {len(found) - _SHOWN:,} more"] if len(found) > _SHOWN else []
+    return lines
 
 
 # What is merged, copied into this home for the time of the merge: the other one may be changed
 # meanwhile, and whoever made it may have meant no good. Nothing else of it is read.
 
+_SCRATCH = ".merging-"
 _OF_HOME = (OWN_FILE, QUERIES_FILE, ADVERSARIAL_FILE)
 _OF_STORE = ("turns.sqlite", "archive.sqlite", TOMBSTONES_FILE)
 _MOST_BYTES = 4 * 2**30  # of one file
@@ -185,7 +215,7 @@ class _Staged(NamedTuple):
 
 @contextmanager
 def _staged(home: Path, other: Path, backup: str | None, progress: Progress) -> Generator[_Staged]:
-    with TemporaryDirectory(dir=home, prefix=".merging-") as scratch:
+    with TemporaryDirectory(dir=home, prefix=_SCRATCH) as scratch:
         root = Path(scratch)
         if backups.list_backups(other):
             made = backups.choose_files(other, home, backup, None)
@@ -256,8 +286,7 @@ _VERSIONS = {
 def _require_ours(path: Path, name: str) -> None:
     """Refuse a file that noctuary never makes: too much at once, or tables that compute."""
     if path.name not in _VERSIONS:
-        if path.stat().st_size > _MOST_TOLD_BYTES:
-            raise errors.StoreError(f"{name} is too large: nothing was merged")
+        _require_told(path)
         return
     try:
         with closing(open_foreign(path, WAIT_S)[0]) as db:
@@ -266,6 +295,13 @@ def _require_ours(path: Path, name: str) -> None:
         fault = f"it cannot be read: {type(error).__name__}"
     if fault is not None:
         raise errors.StoreError(f"{name} of the other home was refused: {fault}")
+
+
+def _require_told(path: Path) -> None:
+    """Refuse what cannot be read at once."""
+    stat = path.lstat()
+    if not S_ISREG(stat.st_mode) or stat.st_size > _MOST_TOLD_BYTES:
+        raise errors.StoreError(f"{path.name} is too large, or no plain file: nothing was merged")
 
 
 def _find_fault(db: sqlite3.Connection, version: int) -> str | None:
@@ -289,8 +325,11 @@ def _find_origin(directory: Path) -> Path:
     for current in sorted(directory.glob("*/CURRENT")):
         paths = StorePaths(current.parent)
         try:
-            made = read_manifest(paths.snapshots / read_pointer(paths).snapshot_id)
-        except errors.NoctuaryError:
+            _require_told(current)
+            snapshot = paths.snapshots / read_pointer(paths).snapshot_id
+            _require_told(snapshot / MANIFEST_FILE)
+            made = read_manifest(snapshot)
+        except (errors.NoctuaryError, OSError):
             continue
         location = Path(str(made.source.get("location")))
         if location.name in (OWN_FILE, CONFIG_FILE_NAME):
@@ -360,6 +399,8 @@ def _plan(home: Path, staged: _Staged) -> _Plan:
 
 def _replan(plan: _Plan, here: OwnRows) -> _Plan:
     def is_forgotten(record: MemoryRecord, first: int) -> bool:
+        if not plan.digests:
+            return False
         ids = (record.memory_id, f"{OWN_PREFIX}{record.memory_id}", str(first))
         found = (d for one in ids for d in row_digests(record._replace(memory_id=one)))
         return not plan.digests.isdisjoint(found)
@@ -389,17 +430,23 @@ def _write_rows(home: Path, plan: _Plan) -> _Plan:
         return plan
 
     def change(db: sqlite3.Connection) -> int:
-        done.append(_replan(plan, read_own_rows(path, corpus)))
+        # Others wait: the plan is made again only where somebody wrote since.
+        if not plan.here.home or other_home.stamp_rows(db) != plan.here.stamp:
+            done.append(_replan(plan, read_own_rows(path, corpus)))
         ids.update(other_home.write_rows(db, done[-1].here, plan.there, done[-1].rows))
         return len(ids)
 
     change_rows(path, change, WAIT_S)
-    # What is there now; but what goes is forgotten last, and by its text until then.
-    rows, now = done[-1].rows, read_own_rows(path, corpus)
-    return done[-1]._replace(here=now, rows=rows._replace(same=ids))
+    here, rows = done[-1].here, done[-1].rows
+    now = {
+        ids[number]: plan.there.memories[number]._replace(memory_id=str(ids[number]))
+        for number in (*rows.new, *rows.changed.values())
+    }
+    memories = {**here.memories, **now}
+    return done[-1]._replace(here=here._replace(memories=memories), rows=rows._replace(same=ids))
 
 
-def _forget(home: Path, plan: _Plan) -> Iterator[str]:
+def _forget(home: Path, plan: _Plan) -> Iterator[Forgetting]:
     """Forget the rows that the other home forgot or deleted; yield how far that went."""
     gone = (plan.here.memories.get(number) for number in plan.rows.gone)
     records = [record for record in gone if record is not None]
@@ -410,7 +457,7 @@ def _forget(home: Path, plan: _Plan) -> Iterator[str]:
         source = find_source(StorePaths(place), settings)
         memories = tuple(PlannedMemory(record, (OWN,)) for record in shown)
         done = apply_forget(Plan(place, None if source is None else str(source), memories))
-        yield from (done.message, *done.warnings)
+        yield done._replace(message=f"{place.name}: {done.message}")
 
 
 # Turns, archive and labels. Their ids of the own store are those of this home afterwards.
