@@ -50,7 +50,7 @@ def merge(home: Path, *words: str) -> subprocess.Popen[bytes]:
 def held(house: House) -> Any:
     """Return all that a merge writes."""
     home, found = house.home, list[Any]()
-    tables = ("memories", "memory_links", "origins", "gone")
+    tables = ("memories", "memory_links", "came_from", "gone")
     with closing(sqlite3.connect(home / OWN_FILE)) as db:
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         found += [db.execute(f"SELECT * FROM {t} ORDER BY 1, 2").fetchall() for t in tables]
