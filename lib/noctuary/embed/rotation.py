@@ -265,7 +265,6 @@ RULES: Mapping[str, Any] = {
 """Everything above: kept thresholds hold for the same vectors under the same rules."""
 
 _QUERY_CHUNK = 50  # 20 MB of scores at 100,000 rows
-_RUN_COLUMNS = 64
 _DIGITS = 4
 
 DERIVED, UNREACHED, REFERENCE = "derived", "unreached", "reference"
@@ -316,25 +315,9 @@ def _nearest(rows: Floats, places: NDArray[np.int64]) -> tuple[NDArray[np.int64]
         asked = places[start : start + _QUERY_CHUNK]
         scores = rows[asked] @ rows.T
         scores[np.arange(len(asked)), asked] = -np.inf
-        found.append(_first(scores))
+        found.append(np.argpartition(-scores, TOP - 1, axis=1)[:, :TOP])
         best.append(scores.max(axis=1))
     return np.concatenate(found), np.concatenate(best)
-
-
-def _first(scores: Floats) -> NDArray[np.int64]:
-    """Return the columns of the TOP highest of each row, in no order."""
-    # They lie in the TOP runs of columns with the highest best, which are found in a tenth of the
-    # time; the last run is short.
-    starts = np.arange(0, scores.shape[1], _RUN_COLUMNS)
-    if len(starts) <= TOP:
-        return np.argpartition(-scores, TOP - 1, axis=1)[:, :TOP]
-    runs = np.argpartition(-np.maximum.reduceat(scores, starts, axis=1), TOP - 1, axis=1)[:, :TOP]
-    columns = (starts[runs][:, :, None] + np.arange(_RUN_COLUMNS)).reshape(len(scores), -1)
-    columns = np.minimum(columns, scores.shape[1] - 1)
-    kept = np.take_along_axis(scores, columns, axis=1)
-    # A last column that was taken again to fill the last run counts once.
-    kept[:, 1:][columns[:, 1:] == columns[:, :-1]] = -np.inf
-    return np.take_along_axis(columns, np.argpartition(-kept, TOP - 1, axis=1)[:, :TOP], axis=1)
 
 
 def choose_threshold(dim: int, best: Floats, right: NDArray[np.bool_]) -> ExitThreshold:

@@ -20,7 +20,6 @@ from noctuary.embed.rotation import (
     REFERENCE,
     STAMP_FILE,
     TARGET_PRECISION,
-    TOP,
     UNREACHED,
     Rotation,
     assign,
@@ -357,11 +356,3 @@ def test_one_row_and_equal_rows_make_a_tier() -> None:
         np.zeros((60, 48), dtype=np.float32), SMALL_ROTATION, 16, rows_per_cell=10
     )
     assert np.isfinite(zeros.centroids).all()
-
-
-@given(st.integers(10, 1_500), st.integers(0, 99))
-def test_the_highest_columns_are_found_by_runs_as_among_all(count: int, seed: int) -> None:
-    scores = np.random.default_rng(seed).normal(size=(3, count)).astype(np.float32)
-    scores[0, -1] = 9.0  # in the run that is short
-    found = np.sort(rotation_module._first(scores), axis=1)  # pyright: ignore[reportPrivateUsage]
-    assert np.array_equal(found, np.sort(np.argsort(-scores, axis=1)[:, :TOP], axis=1))
