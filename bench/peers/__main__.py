@@ -30,7 +30,7 @@ from bench.suite.loading import LoadedSet, load_all
 from bench.suite.plan import DEPTH, DOCS
 from bench.suite.result import SPLIT
 from bench.tables import pages
-from bench.tables.peers import METRICS, OURS, SESSION
+from bench.tables.peers import COUNTED, METRICS, OURS, QUIET_LOAD, SESSION
 from noctuary.evaluate.labels import Query
 from noctuary.evaluate.metrics import compare, score_run, summarize
 from noctuary.evaluate.run import Run
@@ -57,6 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # noctuary and FTS5 do without the vectors that the others are given.
         given = any(runner.PEERS[name].packages for name in arms)
         seconds = encode_set(one, root, fresh=options.fresh) if given else None
+        seconds = seconds if os.getloadavg()[0] <= QUIET_LOAD else None
         for name in arms:
             found[name] = _measure(name, one, root, options.fresh)
         merge(one, found, options.out or DOCS, seconds)
@@ -91,7 +92,7 @@ def merge(
         if isinstance(result, str):
             stopped[name] = result
             continue
-        measured[name] = {**result.costs, **_percentiles(result.answers)}
+        measured[name] = _costs(result)
         for scope, run in make_runs(name, loaded, result.answers).items():
             scopes.setdefault(scope, {})[name] = run
     scopes = {scope: _in_order(runs) for scope, runs in scopes.items() if runs}
@@ -100,7 +101,7 @@ def merge(
     document["sets"][loaded.name] = {
         "n": len(loaded.queries),
         "memories": len(loaded.rows),
-        "encode_seconds": encode_seconds or known.get("encode_seconds", 0.0),
+        "encode_seconds": encode_seconds or known.get("encode_seconds"),
         "measured": _in_order(measured),
         "stopped": _in_order(stopped),
         "scopes": score_scopes(kept, loaded),
@@ -131,6 +132,13 @@ def _read_scopes(path: Path, loaded: LoadedSet) -> dict[str, dict[str, Run]]:
 
 def _in_order(by_name: Mapping[str, Any]) -> dict[str, Any]:
     return {name: by_name[name] for name in runner.PEERS if name in by_name}
+
+
+def _costs(result: Measured) -> dict[str, Any]:
+    """Return what a peer cost, without times that a busy machine has stretched."""
+    if result.costs["load_average_1m"] > QUIET_LOAD:
+        return {name: cost for name, cost in result.costs.items() if name != "build_seconds"}
+    return {**result.costs, **_percentiles(result.answers)}
 
 
 def _percentiles(answers: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -180,9 +188,10 @@ def score_scopes(kept: KeptRankings, loaded: LoadedSet) -> dict[str, Any]:
     """Return every peer's means and noctuary's paired differences to them, by scope."""
     by_session = label_sessions(loaded.queries, _sessions(loaded))
     found: dict[str, Any] = {}
+    metrics = tuple(dict.fromkeys((*METRICS, *COUNTED.values())))
     for scope, runs in kept.scopes.items():
         queries = by_session if scope.startswith(SESSION) else loaded.queries
-        scores = {name: score_run(run, queries, METRICS) for name, run in runs.items()}
+        scores = {name: score_run(run, queries, metrics) for name, run in runs.items()}
         ours = scores.get(OURS)
         pairs = [(ours, other) for name, other in scores.items() if ours and name != OURS]
         compared = compare(pairs) if pairs else []

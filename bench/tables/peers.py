@@ -23,6 +23,17 @@ from noctuary.evaluate.metrics import Difference
 from noctuary.evaluate.statistics import holm
 
 METRICS = ("recall@5", "recall@10", "ndcg@10", "mrr@10")
+COUNTED = {
+    "any@5": "any_relevant@5",
+    "R@5": "recall@5",
+    "all@5": "all_relevant@5",
+    "any@10": "any_relevant@10",
+    "R@10": "recall@10",
+    "all@10": "all_relevant@10",
+}
+"""What others call recall, by the heading of its column."""
+QUIET_LOAD = 2.0
+"""A load above which times are too long to be published."""
 OURS = "noctuary"
 SESSION = "session"
 """Scopes that begin so rank sessions; the others rank memories."""
@@ -42,6 +53,19 @@ _WING = """## Scores within the wing of the query
 
 A wing is one conversation in locomo and one person in memdaily_zh. Every peer filters by its own
 means."""
+
+_COUNTED = """## Any, a share, or all of them
+
+What is called recall differs: whether any labelled memory is among the first k (others call it
+hit@k), which share of them is (our R@k), or whether all are. Each ranking above, counted in each
+way:"""
+
+_SCOPES = {
+    "all": "whole corpus",
+    "wing": "own wing",
+    f"{SESSION}_all": "sessions, all conversations",
+    f"{SESSION}_wing": "sessions, own conversation",
+}
 
 _SESSION = """## Sessions of locomo
 
@@ -69,21 +93,33 @@ Compare them with the tables above only roughly:
 - Encoders differ, and `hybrid v5` adds patterns that the product does not have.
 - Not all say whether they search one conversation or all ten."""
 
+_PUBLISHED_COLUMNS = ("system", "counts", "at 1", "at 5", "at 10", "MRR")
 _PUBLISHED = (
-    ("MemPalace 3.3.0, raw", "", ".603", "", "MemPalace/mempalace/pull/895"),
-    ("the same, `hybrid v5`", "", ".889", "", "MemPalace/mempalace/pull/895"),
-    ("Basic Memory 0.21.6", ".733", ".839", ".619", "basicmachines-co/basic-memory/issues/950"),
+    ("MemPalace 3.3.0, raw", "not said", "", "", ".603", "", "MemPalace/mempalace/pull/895"),
+    ("the same, `hybrid v5`", "not said", "", "", ".889", "", "MemPalace/mempalace/pull/895"),
+    (
+        "Basic Memory 0.21.6",
+        "not said",
+        "",
+        ".733",
+        ".839",
+        ".619",
+        "basicmachines-co/basic-memory/issues/950",
+    ),
     (
         "mem0 2.0.5, with a model",
+        "not said",
+        "",
         ".791",
         ".891",
         ".648",
         "basicmachines-co/basic-memory/issues/950",
     ),
-    ("graph-memory, lexical", ".829", ".902", "", "adoresever/graph-memory/issues/76"),
-    ("deja-vu, lexical", ".780", "", "", "vshulcz/deja-vu/pull/299"),
+    ("graph-memory, lexical", "all", "", ".829", ".902", "", "adoresever/graph-memory/issues/76"),
+    ("deja-vu, lexical", "any", ".698", ".856", "", "", "vshulcz/deja-vu/pull/326"),
 )
-"""Session level, in the words of their sources: system, R@5, R@10, MRR, page on GitHub."""
+"""Session level, in the words of their sources: system, what counts as found, at 1, at 5, at 10,
+MRR, page on GitHub."""
 
 _COST = """## Cost
 
@@ -120,6 +156,8 @@ def write_peers(directory: Path) -> Iterator[str]:
         yield table(_scores(sets, "all"))
         yield _WING
         yield table(_scores(sets, "wing"))
+        yield _COUNTED
+        yield table(_counted(sets))
         if locomo := sets.get("locomo"):
             yield _SESSION.format(
                 depth=manifest["session_depth"],
@@ -127,12 +165,16 @@ def write_peers(directory: Path) -> Iterator[str]:
                 all=table(_scores({"locomo": locomo}, f"{SESSION}_all")),
                 wing=table(_scores({"locomo": locomo}, f"{SESSION}_wing")),
                 published=table(
-                    dict(zip(("system", "R@5", "R@10", "MRR"), figures, strict=True))
+                    dict(zip(_PUBLISHED_COLUMNS, figures, strict=True))
                     | {"source": f"[{page}](https://github.com/{page})"}
                     for *figures, page in _PUBLISHED
                 ),
             )
-        encoded = ", ".join(f"{name} {one['encode_seconds']:.0f} s" for name, one in sets.items())
+        encoded = ", ".join(
+            f"{name} {one['encode_seconds']:.0f} s"
+            for name, one in sets.items()
+            if one["encode_seconds"]
+        )
         yield _COST.format(encoded=encoded)
         yield table(_costs(sets, found["peers"]))
         yield _LIMITS
@@ -181,24 +223,37 @@ def _scores(sets: Mapping[str, Any], scope: str) -> Iterator[Row]:
         for peer, means in one["means"].items():
             yield {
                 "set": f"{name} ({sets[name]['n']})",
-                "peer": f"**{peer}**" if peer == OURS else peer,
+                "peer": _bold(peer),
                 **{short(metric): mean_cell(means[metric]) for metric in METRICS},
                 f"R@5 of {OURS} minus this": gains.get((name, peer), ""),
             }
+
+
+def _counted(sets: Mapping[str, Any]) -> Iterator[Row]:
+    for name, one in sets.items():
+        for scope, where in _SCOPES.items():
+            for peer, means in one["scopes"].get(scope, {"means": {}})["means"].items():
+                counted = {k: number(means[m]["mean"], 3) for k, m in COUNTED.items()}
+                yield {"set": name, "where": where, "peer": _bold(peer), **counted}
+
+
+def _bold(peer: str) -> str:
+    return f"**{peer}**" if peer == OURS else peer
 
 
 def _costs(sets: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[Row]:
     for name, one in sets.items():
         for peer, cost in one["measured"].items():
             given = peer != OURS and peers[peer]["vectors"]
-            build = cost["build_seconds"] + (one["encode_seconds"] if given else 0.0)
+            parts = (cost.get("build_seconds"), one["encode_seconds"] if given else 0.0)
+            build = None if None in parts else sum(parts)
             yield {
                 "set": name,
                 "peer": peer,
                 "build s": number(build, 1),
                 "disk MB": number(cost["store_bytes"] / 1e6, 1),
                 "memory MB": f"{_mb(cost['build_peak_bytes'])} / {_mb(cost['ask_peak_bytes'])}",
-                "p50 / p95 ms": pair(cost),
+                "p50 / p95 ms": pair(cost) if "p50_ms" in cost else "not timed",
                 "tokens": number(cost["llm_tokens"]),
                 "load": number(cost["load_average_1m"], 1),
             }
