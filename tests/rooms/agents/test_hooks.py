@@ -102,6 +102,12 @@ def test_settings_say_whose_memories_of_where_and_how_many() -> None:
     for cwd in ("", "/", None, 7):
         assert ask(world, prompt(cwd=cwd)) == ""
     assert len(world.asked) == 1, "no project is no recall where the scope is the project"
+    world = MemoryWorld(user="ana", scope="person")
+    ask(world, prompt())
+    ask(world, prompt(cwd=""))
+    assert [(a["user"], a["wing"], a["person"]) for a in world.asked] == [
+        ("ana", "atlas", True), ("ana", "", True),
+    ]  # fmt: skip
 
 
 def test_a_named_wing_is_that_of_the_prompt_too(tmp_path: Path) -> None:

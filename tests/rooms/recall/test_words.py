@@ -39,10 +39,12 @@ ASKED_OF = ("101", "117", "133")
 
 @pytest.fixture(scope="module")
 def crowd(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Owners, shares, speakers in sessions, memories being forgotten, and some that have ended."""
+    """Owners, shares, speakers in sessions; some reach, some have ended, some are forgotten."""
     root = tmp_path_factory.mktemp("crowd") / "house"
     store = new_store(root, encoder=write_encoder(root / "encoders"))
-    store.publish(with_ends(crowded()), shares=[Share(i, "ana") for i in (*ASKED_OF, "103", "104")])
+    tags = ("reach:everywhere", "", "")
+    records = [r._replace(tags=tags[r.position % 3]) for r in with_ends(crowded())]
+    store.publish(renumber(records), shares=[Share(i, "ana") for i in (*ASKED_OF, "103", "104")])
     gone = Tombstones(ids=frozenset({"117", "105", "140"}), since="2026-01-01")
     write_tombstones(root, gone)
     return root
@@ -64,16 +66,19 @@ def answers(
     profile: Mapping[str, Any],
     user: str | None,
     wing: str | None = None,
+    *,
+    person: bool = False,
 ) -> tuple[RecallResult, RecallResult]:
     """Return the answer by words and that of the whole recall, both judged."""
     words = WordRecaller(store, Settings(profiles={"default": profile}))
     words.snapshot.calibration = calibrated(0.4, 0.1)
-    found = words.recall(query, k, user=user, wing=wing, dry_run=True)
+    found = words.recall(query, k, user=user, wing=wing, person=person, dry_run=True)
     assert found is not None
     whole = Recaller.open(store)
     whole.calibration = calibrated(0.4, 0.1)
     whole_profile = RetrievalProfile(**{**profile, **BY_WORDS})
-    told = whole.recall(query, k, profile=whole_profile, scope=Scope(user=user, wing=wing))
+    scope = Scope(user=user, wing=wing, person=person)
+    told = whole.recall(query, k, profile=whole_profile, scope=scope)
     return found, told
 
 
@@ -96,6 +101,7 @@ def alike(found: Any, told: Any) -> bool:
     query=st.lists(st.sampled_from((*WORDS, *USERS, *SAID, *DATED)), max_size=5),
     user=st.sampled_from([None, *USERS, "stranger"]),
     wing=st.sampled_from([None, *WINGS, "elsewhere"]),
+    person=st.booleans(),
     profile=st.sampled_from(
         [
             {},
@@ -110,11 +116,11 @@ def alike(found: Any, told: Any) -> bool:
     k=st.sampled_from([1, 3, 64]),
 )
 def test_it_is_the_whole_recalls_answer(
-    crowd: Path, query: list[str], user: str | None, wing: str | None,
+    crowd: Path, query: list[str], user: str | None, wing: str | None, person: bool,
     profile: dict[str, Any], k: int,
 ) -> None:  # fmt: skip
     text = f"the {' '.join(query)}?"
-    found, told = answers(crowd, text, k, profile, user, wing)
+    found, told = answers(crowd, text, k, profile, user, wing, person=person)
     assert alike(plain(found), plain(told))
     assert alike(found.answerability, told.answerability)
     assert (found.snapshot_id, found.store) == (told.snapshot_id, told.store)
