@@ -368,7 +368,8 @@ def _make_packet(
         "query": query.text,
         "k": query.k,
         "sort_by": query.sort_by,
-        "scope": plain(query.scope._asdict()),
+        # A packet without `person` is one that every noctuary of this format reads.
+        "scope": {n: plain(v) for n, v in query.scope._asdict().items() if n != "person" or v},
         "session_id": query.session_id,
         "profile": query.profile.to_json(),
         "profile_used": query.profile_used,

@@ -24,7 +24,7 @@ from noctuary.core import store as layout
 from noctuary.core.files import remove_tree, replacement, write_array, write_arrays, write_text
 from noctuary.core.manifest import Manifest, compute_digest, describe_files
 from noctuary.core.store import StorePaths
-from noctuary.core.types import MemoryRecord
+from noctuary.core.types import MemoryRecord, Origin
 from noctuary.embed.funnel import PrefixTier
 from noctuary.graph.build import (
     build_sessions,
@@ -92,13 +92,14 @@ def find_reach(records: Sequence[MemoryRecord]) -> NDArray[np.int8]:
     codes = np.fromiter(map(reach_of, records), np.int8, len(records))
     # By a hash, so that no text is kept; a turn that comes twice is "yes" or "thank you".
     text = pl.col("content").str.strip_chars().str.to_lowercase().hash()
-    columns = ("content", "user", "wing", "is_turn")
+    columns = ("content", "user", "wing", "is_turn", "origin")
     batches = map(pl.DataFrame, column_batches(records, columns))
     known = [batch.with_columns(text) for batch in batches]
     if not known:
         return codes
     wings = pl.col("wing").drop_nulls().n_unique().over("content", "user")
-    repeated = pl.concat(known).select((wings > 1) & ~pl.col("is_turn")).to_series().to_numpy()
+    is_said = ~pl.col("is_turn") & (pl.col("origin") != Origin.TOOL.value)
+    repeated = pl.concat(known).select((wings > 1) & is_said).to_series().to_numpy()
     codes[repeated & (codes == PROJECT)] = REPEATED
     return codes
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from noctuary.core.types import MemoryRecord, Origin
 
 # A snapshot has one of these numbers per memory; those above 0 reach every project.
-KEPT, PROJECT, TAGGED, KIND, WORDING, REPEATED, NO_WING = range(-1, 6)
+BOUND, KEPT, PROJECT, TAGGED, KIND, WORDING, REPEATED, NO_WING = range(-2, 6)
 REASONS = {
+    BOUND: "it names its project",
     KEPT: "its tag is reach:project",
     PROJECT: "it says nothing that holds elsewhere",
     TAGGED: "its tag is reach:everywhere",
@@ -32,7 +33,7 @@ _KINDS = _PREFERENCES | {
     "profile", "rule", "rules", "user", "user_profile",
 }  # fmt: skip
 _SENTENCE_END = re.compile(r"(?<=[.!?…;])\s+|(?<=[。！？；])|\n+")
-_LEAD = re.compile(r"[\s*•#>\"'-]*(?:【[^】]*】\s*|\[[^\]]*\]\s*)?")  # a list's mark, a label
+_LEAD = re.compile(r"\A[\s*•#>\"'-]*(?:【[^】]*】\s*|\[[^\]]*\]\s*)?")  # a list's mark, a label
 MAX_CHARS = 400  # a longer text is about more than its person's ways
 
 
@@ -42,30 +43,30 @@ def reach_of(memory: MemoryRecord) -> int:
     for tag in tags:
         if tag in _TAGS:
             return _TAGS[tag]
-    if memory.is_turn:
-        # A conversation is about its project; of what its user typed, only what is to last is not.
-        is_short = len(memory.content) <= MAX_CHARS
-        return WORDING if is_short and memory.origin == Origin.USER and _tells(memory) else PROJECT
-    if memory.wing is None:
+    if memory.wing is None and not memory.is_turn:
         return NO_WING
+    # A conversation is about its project; of what its user typed, only what is to last is not.
+    if memory.origin == Origin.TOOL or (memory.is_turn and memory.origin != Origin.USER):
+        return PROJECT
     category = re.sub(r"[\s-]", "_", memory.category.strip().casefold())
     is_kind = category in _KINDS or not _PREFERENCES.isdisjoint(tags)
-    if memory.origin != Origin.TOOL and (is_kind or len(memory.content) <= MAX_CHARS):
-        text, name = memory.content.casefold(), re.escape(memory.wing.casefold())
-        if is_kind or _tells(memory):
-            is_bound = _rules()["project"].search(text) or re.search(rf"(?<!\w){name}(?!\w)", text)
-            return PROJECT if is_bound else KIND if is_kind else WORDING
-    return PROJECT
+    if is_kind and not memory.is_turn:
+        found = KIND
+    elif len(memory.content) <= MAX_CHARS and _tells(memory):
+        found = WORDING
+    else:
+        return PROJECT
+    text, name = memory.content.casefold(), re.escape((memory.wing or "this project").casefold())
+    is_bound = _rules()["project"].search(text) or re.search(rf"(?<!\w){name}(?!\w)", text)
+    return BOUND if is_bound else found
 
 
 def _tells(memory: MemoryRecord) -> bool:
     """Say whether a sentence tells of the person; in a turn, one that is to last."""
     rules, name = _rules(), (memory.user or "user").casefold()
     text = memory.content.casefold().replace("’", "'")
-    if memory.is_turn and rules["project"].search(text):
-        return False
     for sentence in _SENTENCE_END.split(text):
-        said = sentence[_LEAD.match(sentence).end() :]  # type: ignore[union-attr]  # matches nothing too
+        said = _LEAD.sub("", sentence)
         if said.startswith(name) and said[len(name) :][:1] in (" ", "'", ":"):
             said = f"user{said[len(name) :]}"
         said = said.removeprefix("user:").lstrip()

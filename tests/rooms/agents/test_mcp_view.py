@@ -339,6 +339,23 @@ def test_an_unreadable_snapshot_is_a_warning_or_a_sentence(plain_store: Store) -
     assert [w["code"] for w in answer["warnings"]] == ["no_snapshot"]
 
 
+def test_a_wing_s_server_may_show_what_holds_for_the_person_too(plain_store: Store) -> None:
+    texts = (("mill", "The port is open."), ("lark", "User prefers port 7."), ("lark", "A port."))
+    plain_store.publish(renumber([memory(text, wing=wing) for wing, text in texts]))
+
+    def seen(view: View, **asked: Any) -> set[Any]:
+        found = recall_in_view(view, "port", 10, **asked)["memories"]
+        with view.open() as opened:
+            readable = {key for key in (101, 102, 103) if opened.position_of(str(key)) is not None}
+        assert {memory["id"] for memory in found} <= readable
+        return {memory["id"] for memory in found}
+
+    assert seen(View(plain_store.root, wing="mill")) == {101}
+    assert seen(View(plain_store.root, wing="mill", person=True)) == {101, 102}
+    assert seen(View(plain_store.root, person=True), wing="mill") == {101, 102}
+    assert seen(View(plain_store.root, person=True)) == {101, 102, 103}
+
+
 def test_a_call_may_narrow_and_never_widen() -> None:
     assert [View().narrowed_to(asked) for asked in (None, "home")] == [None, "home"]
     assert [View(wing="home").narrowed_to(asked) for asked in (None, "home")] == ["home"] * 2

@@ -18,6 +18,7 @@ from noctuary.recall.words import WordRecaller
 from noctuary.snapshot.pack import find_reach
 from noctuary.sources.source import Share
 from noctuary.text.reach import (
+    BOUND,
     KEPT,
     KIND,
     NO_WING,
@@ -49,18 +50,20 @@ HOLDS = (
     "用户喜欢简短的回答。",
     "我从不喝咖啡。",
 )
+BOUNDED = (
+    "User prefers pnpm in this repo.",
+    "Mona prefers tabs in mill.",
+    "User prefers short names. The mill has many.",
+    "Der Nutzer sieht immer eine leere Seite in diesem Projekt.",
+)
 STAYS = (
     "The user table has an index on the name.",
     "User likes the second option.",
     "I never got an answer from the vendor.",
     "I prefer this one.",
-    "User prefers pnpm in this repo.",
-    "User prefers the mill to be deployed at noon.",
-    "Mona prefers tabs in mill.",
     "Do I always win?",
     "Never deploy on Fridays.",
     "From now on the service listens on port 9000.",
-    "Der Nutzer sieht immer eine leere Seite in diesem Projekt.",
     "用户登录失败。",
     "User prefers tabs. " + "The rest is a long report. " * 20,
 )
@@ -72,6 +75,7 @@ def test_words_about_the_person_reach_and_words_about_a_project_stay() -> None:
 
     assert {text: of(text) for text in HOLDS} == dict.fromkeys(HOLDS, WORDING)
     assert {text: of(text) for text in STAYS} == dict.fromkeys(STAYS, PROJECT)
+    assert {text: of(text) for text in BOUNDED} == dict.fromkeys(BOUNDED, BOUND)
     # An agent's "I" is the agent; a tool's result is nobody's wish.
     assert of(HOLDS[4], origin=Origin.ASSISTANT) == PROJECT
     assert of(HOLDS[0], origin=Origin.ASSISTANT) == WORDING
@@ -86,7 +90,7 @@ def test_a_tag_wins_over_the_kind_and_the_kind_over_words() -> None:
     assert of("Deploy at noon.", category="User Preferences") == KIND
     assert of("Deploy at noon.", tags="ops, preference") == KIND
     assert of("Deploy at noon.", tags="feedback, profile") == PROJECT, "a page may be about these"
-    assert of("Deploy the mill at noon.", category="rule") == PROJECT
+    assert of("Deploy the mill at noon.", category="rule") == BOUND
     assert of("Deploy the mill at noon.", tags="ops, Reach:Everywhere") == TAGGED
     assert of(HOLDS[0], category="preference", tags="reach:project") == KEPT
     assert of("Deploy at noon.", wing=None) == NO_WING
@@ -100,7 +104,8 @@ def test_of_a_conversation_only_what_its_user_typed_to_last_reaches() -> None:
 
     assert of("User: I always want conventional commits.", Origin.USER) == WORDING
     assert of("User: I prefer tabs.", Origin.USER) == PROJECT, "perhaps of this file"
-    assert of("User: I always want tabs in this repo.", Origin.USER) == PROJECT
+    assert of("User: I always want tabs in this repo.", Origin.USER) == BOUND
+    assert of("User: I always want tabs in the mill.", Origin.USER) == BOUND
     assert of("User: I always want conventional commits.", Origin.IMPORT) == PROJECT
     assert of("Assistant: I always want conventional commits.", Origin.ASSISTANT) == PROJECT
     assert of("User: hello", Origin.USER, None) == PROJECT
@@ -116,11 +121,14 @@ def test_what_several_projects_of_one_owner_say_reaches() -> None:
             memory("Run it twice.", wing="mill"),
             memory("Run it twice.", wing="mill"),
             memory(same, wing="fern", tags="reach:project"),
+            memory("exit code 0", wing="mill", origin=Origin.TOOL),
+            memory("exit code 0", wing="lark", origin=Origin.TOOL),
             *turns("s", said, wing="mill"),
             *turns("t", said, wing="lark"),
         ]
     )
-    found = [REPEATED, REPEATED, PROJECT, PROJECT, PROJECT, KEPT, PROJECT, PROJECT]
+    found = [REPEATED, REPEATED, PROJECT, PROJECT, PROJECT, KEPT]
+    found += [PROJECT] * 4
     assert find_reach(records).tolist() == found
     assert find_reach([]).tolist() == []
 
@@ -166,7 +174,7 @@ PROJECTS: dict[str, tuple[str, ...]] = {
     ),
 }
 REACHING = frozenset({9, 10, 20, 30})
-ASKED: tuple[tuple[str, str, int | None], ...] = (
+ASKED: tuple[tuple[str, str, int], ...] = (
     ("mill", "which port does it listen on?", 1),
     ("lark", "which port does it listen on?", 11),
     ("fern", "which port does it listen on?", 21),
@@ -184,9 +192,9 @@ ASKED: tuple[tuple[str, str, int | None], ...] = (
     ("fern", "what is the user's time zone?", 10),
     ("mill", "may I merge before the build is green?", 20),
     ("lark", "should I show notifications?", 30),
-    ("mill", "should I use pandas?", None),
-    ("fern", "is the sidebar liked?", None),
-    ("lark", "when is the release freeze?", None),
+    ("mill", "should I use pandas?", 0),
+    ("fern", "is the sidebar liked?", 0),
+    ("lark", "when is the release freeze?", 0),
 )
 
 
@@ -214,14 +222,14 @@ def test_nothing_of_one_project_comes_up_in_another_unless_it_reaches(
     store, _ = projects
     words = WordRecaller(store.root, Settings())
     own = {wing: set(range(n, n + 10)) for wing, n in zip(PROJECTS, (1, 11, 21), strict=True)}
-    first = dict.fromkeys(("project", "person", "words", "store"), 0)
+    first: dict[str, int] = dict.fromkeys(("project", "person", "words", "store"), 0)
     for wing, question, wanted in ASKED:
         by_words = words.recall(question, 40, wing=wing, person=True, dry_run=True)
         assert by_words is not None
         found = {
             "project": asked(store, question, wing),
             "person": asked(store, question, wing, person=True),
-            "words": [m.id for m in by_words.memories],
+            "words": [int(m.id) for m in by_words.memories],
             "store": asked(store, question, None),
         }
         for name, ids in found.items():
