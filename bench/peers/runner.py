@@ -104,7 +104,7 @@ def peer(*packages: str) -> Callable[[Callable[[Given, Path], Ask]], Callable[[G
     encoder = ("onnxruntime==1.31.1", "tokenizers==0.23.3", "numpy==2.4.6") if packages else ()
 
     def register(opened: Callable[[Given, Path], Ask]) -> Callable[[Given, Path], Ask]:
-        vectors = not opened.__name__.startswith("fts5")
+        vectors = not opened.__name__.startswith(("fts5", "bm25s"))
         PEERS[opened.__name__] = Peer((*packages, *encoder), vectors, opened)
         return opened
 
