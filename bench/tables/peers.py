@@ -144,6 +144,7 @@ _LIMITS = """## Limits
 - bm25s, Engram, YantrikDB and txtai were asked as their pages show. Engram's re-ranker and default
   encoder would be downloaded, and its equal scores keep the order of the store. YantrikDB draws
   from a pool that grows with k, so the first ten of its hundred are other than its ten.
+  txtai's index is approximate above 5,000 rows (2wikimultihopqa and locomo have more).
 - LanceDB's index stems English and does not split Chinese, and mem0 drops cosines below .1. We left
   such defaults.
 - An interval covers the choice of queries, not wrong labels."""
