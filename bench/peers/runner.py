@@ -104,7 +104,7 @@ def peer(*packages: str) -> Callable[[Callable[[Given, Path], Ask]], Callable[[G
     encoder = ("onnxruntime==1.31.1", "tokenizers==0.23.3", "numpy==2.4.6") if packages else ()
 
     def register(opened: Callable[[Given, Path], Ask]) -> Callable[[Given, Path], Ask]:
-        vectors = not opened.__name__.startswith("fts5")
+        vectors = not opened.__name__.startswith(("fts5", "bm25s"))
         PEERS[opened.__name__] = Peer((*packages, *encoder), vectors, opened)
         return opened
 
@@ -409,7 +409,7 @@ def dory_memory(given: Given, store: Path) -> Ask:
     """Dory's `query`."""
     raise NotImplementedError(
         "it takes no vectors but those of Ollama's nomic-embed-text (768 numbers); by words alone, "
-        "600 calls of observe() took 38 s, each a rewrite of all, and a query over 2,000 took 6 s"
+        "each observe() writes all nodes again and a query walks all links: not run on thousands"
     )
 
 

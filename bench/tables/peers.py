@@ -127,7 +127,9 @@ Build time contains embedding the corpus, which every peer with vectors got from
 {encoded}. For noctuary it is a whole night. Disk is without the encoder (90 MB; noctuary keeps two
 forms of it, 180 MB). Memory is the highest mark of the process that builds, then of the one that
 answers. Times are over the whole corpus and contain embedding the query. *Load* is that of the
-machine, with two cores: above 2, times are too long."""
+machine, with two cores: above 2, times are too long, and later rows are left without them."""
+_RANKED = """noctuary's rankings are of commit {ranked}, over stores that a night of it had
+updated; its costs are of an older commit, or not measured."""
 
 _LIMITS = """## Limits
 
@@ -139,6 +141,10 @@ _LIMITS = """## Limits
 - We asked MemPalace for twice k drawers, so that a text in pieces costs no place.
 - mem0 without a language model is only its vector store: its vendor measures extracted facts. Where
   it lacks its BM25 model, it searches by vector alone.
+- bm25s, Engram, YantrikDB and txtai were asked as their pages show. Engram's re-ranker and default
+  encoder would be downloaded, and its equal scores keep the order of the store. YantrikDB draws
+  from a pool that grows with k, so the first ten of its hundred are other than its ten.
+  txtai's index is approximate above 5,000 rows (2wikimultihopqa and locomo have more).
 - LanceDB's index stems English and does not split Chinese, and mem0 drops cosines below .1. We left
   such defaults.
 - An interval covers the choice of queries, not wrong labels."""
@@ -176,6 +182,13 @@ def write_peers(directory: Path) -> Iterator[str]:
             if one["encode_seconds"]
         )
         yield _COST.format(encoded=encoded)
+        if ranked := {
+            cost["ranked_on"]
+            for one in sets.values()
+            for cost in one["measured"].values()
+            if "ranked_on" in cost
+        }:
+            yield _RANKED.format(ranked=", ".join(sorted(one[:12] for one in ranked)))
         yield table(_costs(sets, found["peers"]))
         yield _LIMITS
         yield commits({"manifest": c} for one in sets.values() for c in one["measured"].values())
@@ -251,7 +264,7 @@ def _costs(sets: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[Row]:
                 "set": name,
                 "peer": peer,
                 "build s": number(build, 1),
-                "disk MB": number(cost["store_bytes"] / 1e6, 1),
+                "disk MB": _mb(cost["store_bytes"], 1),
                 "memory MB": f"{_mb(cost['build_peak_bytes'])} / {_mb(cost['ask_peak_bytes'])}",
                 "p50 / p95 ms": pair(cost) if "p50_ms" in cost else "not timed",
                 "tokens": number(cost["llm_tokens"]),
@@ -259,5 +272,5 @@ def _costs(sets: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[Row]:
             }
 
 
-def _mb(count: int) -> str:
-    return number(count / 1e6)
+def _mb(count: int | None, digits: int = 0) -> str:
+    return "" if count is None else number(count / 1e6, digits)

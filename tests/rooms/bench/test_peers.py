@@ -130,7 +130,9 @@ def test_a_session_has_the_score_of_its_best_memory() -> None:
 def test_one_arm_measured_again_keeps_the_others(loaded: LoadedSet, tmp_path: Path) -> None:
     out, both = tmp_path / "docs", ("fts5_unicode61", "fts5_trigram")
     answers = {peer: ask(peer, tmp_path) for peer in both}
-    peers.merge(loaded, {p: Measured(COSTS, answers[p]) for p in both}, out, 2.0)
+    busy = {**COSTS, "load_average_1m": 9.5}
+    measured = {p: Measured(c, answers[p]) for p, c in zip(both, (COSTS, busy), strict=True)}
+    peers.merge(loaded, measured, out, 2.0)
     # What answers as trigrams do now stands for noctuary; the other arm is not asked again.
     ours = {"noctuary": Measured(COSTS, answers["fts5_trigram"]), "mem0": "no wheel for this"}
     document = peers.merge(loaded, ours, out, None)
@@ -138,6 +140,8 @@ def test_one_arm_measured_again_keeps_the_others(loaded: LoadedSet, tmp_path: Pa
     assert list(one["measured"]) == ["noctuary", *both]
     assert one["encode_seconds"] == 2.0
     assert one["stopped"] == {"mem0": "no wheel for this"}
+    # The machine was busy for one of them: its times are too long to be said.
+    assert {p for p in both if "p50_ms" in one["measured"][p]} == {"fts5_unicode61"}
     means = {scope: found["means"] for scope, found in one["scopes"].items()}
     assert set(means) == {"all", "wing", "session_all", "session_wing"}
     recall = {peer: found["recall@5"]["mean"] for peer, found in means["all"].items()}
@@ -151,3 +155,6 @@ def test_one_arm_measured_again_keeps_the_others(loaded: LoadedSet, tmp_path: Pa
     page = "\n\n".join(write_peers(out / "json"))
     assert "- `mem0`: no wheel for this" in page
     assert "| locomo (5) | **noctuary** | 0.800 [" in page
+    assert "| locomo | fts5_trigram |  | 1.0 | 10 / 10 | not timed | 0 | 9.5 |" in page
+    # Words find one of two birds: any, half, and not all.
+    assert "| locomo | whole corpus | fts5_unicode61 | 0.600 | 0.500 | 0.400 |" in page
