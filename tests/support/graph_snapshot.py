@@ -161,6 +161,7 @@ def _memory_arrays(spec: GraphSpec) -> dict[str, Any]:
     return {
         "created_at_us": np.array([r.created_at_us for r in spec.records], dtype=np.int64),
         "importance": np.array([r.importance for r in spec.records], dtype=np.float32),
+        "reach": np.zeros(len(spec.records), dtype=np.int8),
         "posting.positions": np.empty(0, dtype=np.int32),
         "posting.scores": np.empty(0, dtype=np.float32),
         "summary_posting.positions": np.empty(0, dtype=np.int32),

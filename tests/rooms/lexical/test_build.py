@@ -118,7 +118,7 @@ def memories(tmp_path: Path) -> Path:
     with open_table(path, MEMORIES_FILE) as add:
         for n, (content, tags, keywords, category) in enumerate(ROWS):
             row = (n, str(n), content, category, tags, keywords, 0.5, NOON_US, NOON_US)
-            add((*row, None, None, None, None, True, "h"))
+            add((*row, None, None, None, None, True, "h", "import", None))
     return path
 
 
@@ -153,7 +153,7 @@ def test_words_that_may_have_near_ones_are_common_and_no_names(tmp_path: Path) -
     with open_table(path, MEMORIES_FILE) as add:
         for n, text in enumerate(texts):
             row = (n, str(n), text, "", "", "", 0.5, NOON_US, NOON_US, None, None, None, None)
-            add((*row, False, "h"))
+            add((*row, False, "h", "import", None))
     postings = build_postings(encode_tokens(index_tokens(t, "", "", "", 0, False)) for t in texts)
     # Written small in half at least of those that hold it; "snow" is in one memory only.
     assert choose_words(path, postings) == {"camp": "camp", "sister": "sister", "berlin": "berlin"}
