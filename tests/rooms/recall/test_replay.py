@@ -150,7 +150,7 @@ def test_a_packet_has_the_fields_of_the_rfc_and_no_text_of_a_memory(dense_store:
         "format": 2, "query": "Nina key", "k": 3, "sort_by": "relevance", "session_id": "s1",
         "profile": EVERYTHING.to_json(), "profile_used": "p", "snapshot_id": result.snapshot_id,
         "scope": {"wing": None, "room": None, "category": None, "user": "ana",
-                  "as_of": "2026-03-01T00:00:00+00:00", "person": False},
+                  "as_of": "2026-03-01T00:00:00+00:00"},
         "wing_counts_at_query_time": {"home": 9, "work": 2}, "model_guard_result": "MATCH",
         # Ben has another.
         "pagination_state": {"total": 13, "batches_processed": 0, "last_offset": 0,
