@@ -85,7 +85,8 @@ def _mark(path: Path, ids: Sequence[int], until: str | None, now: datetime) -> N
     else:
         done, what = reviews.end(path, ids, cli.read_end(until), now), f"ends after {until}"
     lost = len(set(ids)) - done
-    cli.tell({"marked": done, "unknown": lost}, [f"{memories(done)} {what}"])
+    unknown = [f"your own store lacks {lost} of these ids"] if lost else []
+    cli.tell({"marked": done, "unknown": lost}, [f"{memories(done)} {what}"], unknown)
     if lost:
         sys.exit(cli.EXIT_FAILED)
 
