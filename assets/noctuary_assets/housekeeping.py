@@ -102,11 +102,11 @@ def _live_keys(night: Night) -> dict[str, Callable[[], Keys] | None]:
     backend = chosen_backend(night)
 
     @cache
-    def own() -> Keys:
+    def own() -> NDArray[np.uint8]:
         return _keys_of(keyed_memories(memories))
 
     @cache
-    def texts() -> Keys:
+    def texts() -> NDArray[np.uint8]:
         return np.concatenate([own(), _other_texts(night), query_keys(night)])
 
     recipe = summary_recipe(night, open_summarizer(compaction))
