@@ -35,7 +35,8 @@ _TABLES = """
 CREATE TABLE memories (
     position INTEGER PRIMARY KEY, memory_id TEXT, content TEXT, category TEXT, tags TEXT,
     expanded_keywords TEXT, importance REAL, created_at_us INTEGER, updated_at_us INTEGER,
-    session_id TEXT, wing TEXT, room TEXT, user TEXT, is_turn INTEGER, content_hash TEXT);
+    session_id TEXT, wing TEXT, room TEXT, user TEXT, is_turn INTEGER, content_hash TEXT,
+    origin TEXT, valid_until_us INTEGER);
 CREATE TABLE supersessions (
     older INTEGER, newer INTEGER, head INTEGER, reason TEXT, confidence INTEGER, similarity REAL,
     age_gap_days INTEGER);
@@ -80,7 +81,7 @@ def write_rows(path: Path, records: Sequence[MemoryRecord], links: Sequence[Repl
     head_of = heads(links)
     with closing(sqlite3.connect(path)) as db, db:
         db.executescript(_TABLES)
-        marks = ",".join("?" * 15)
+        marks = ",".join("?" * len(MemoryRecord._fields))
         db.executemany(f"INSERT INTO memories VALUES ({marks})", map(_row, records))
         db.executemany(
             "INSERT INTO supersessions VALUES (?, ?, ?, ?, ?, ?, ?)",

@@ -164,7 +164,7 @@ def test_where_memories_came_from_and_both_texts_of_an_edit_are_told(
     assert (found["gone"], found["changed"]) == ([1], {})
     assert found["conflicts"] == [{"id": 3, "kept": "here", "here": "At one.", "there": "At noon."}]
     with closing(sqlite3.connect(desktop.home / OWN_FILE)) as db:
-        known = db.execute("SELECT id, home, number FROM origins ORDER BY id").fetchall()
+        known = db.execute("SELECT id, home, number FROM came_from ORDER BY id").fetchall()
     assert known == [(6, found["home"], 4)], "the other one kept its number"
 
 
@@ -312,7 +312,9 @@ def test_a_backup_that_was_tampered_with_is_refused(
 
 
 OLDER = _sql(
-    "DROP TRIGGER memories_gone", "DROP TABLE home", "DROP TABLE origins", "DROP TABLE gone",
+    "DROP TRIGGER memories_gone", "DROP TABLE home", "DROP TABLE came_from", "DROP TABLE gone",
+    *(f"ALTER TABLE memories DROP COLUMN {name}"
+      for name in ("origin", "valid_until", "confirmed_at")),
     "DROP TABLE memory_links", "PRAGMA user_version=1",
 )  # fmt: skip
 
