@@ -183,9 +183,11 @@ def test_looking_at_long_words_alone_finds_the_same(parts: list[str], space: str
     text = space.join(parts)
     naive = _find_format_naively(text)
     found = find_secret(text)
-    assert naive == (found is not None and found != "assigned_password") or (
-        naive is False and found == "assigned_password"
-    )
+    # Alone it finds passwords by the words around them, and tokens that a line break cuts.
+    if naive or found is None:
+        assert naive == (found is not None)
+    else:
+        assert found == "assigned_password" or "\n" in text
 
 
 @given(text=st.text(st.sampled_from("ABKIab0123.-_:/=~ \n")), shape=st.sampled_from([*TOKENS]))
