@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from noctuary.core.sqlite import open_foreign
-from noctuary.core.types import UNDATED_US, from_micros, to_micros
+from noctuary.core.types import DAY_US, UNDATED_US, from_micros, to_micros
 from noctuary.sources.normalize import read_end_us
 from noctuary.sources.own_store import WAIT_S, change_rows
 
-_DAY_US = 86_400_000_000
 # Facts about machines change with every release; where somebody lives does not.
 SYSTEM_DAYS = 90
 PERSON_DAYS = 365
@@ -123,12 +122,12 @@ def _aged(row: Mapping[str, Any], now: datetime, recalled_us: int) -> Aged | Non
     }
     by = max(moments, key=lambda name: moments[name])
     now_us = to_micros(now)
-    idle_days = 0 if moments[by] == UNDATED_US else max(now_us - moments[by], 0) // _DAY_US
+    idle_days = 0 if moments[by] == UNDATED_US else max(now_us - moments[by], 0) // DAY_US
     kind = about(row["content"])
     ends_us, _ = read_end_us(row["valid_until"])
     if ends_us is not None and ends_us <= now_us:
         return None  # it has ended
-    is_ending = ends_us is not None and ends_us - now_us <= SOON_DAYS * _DAY_US
+    is_ending = ends_us is not None and ends_us - now_us <= SOON_DAYS * DAY_US
     if not is_ending and idle_days < (SYSTEM_DAYS if kind == "system" else PERSON_DAYS):
         return None
     at = from_micros(moments[by])
@@ -162,4 +161,4 @@ def _set(path: Path, columns: str, values: Iterable[str], ids: Sequence[int]) ->
     def change(db: sqlite3.Connection) -> int:
         return db.execute(sql, [*values, json.dumps(list(ids))]).rowcount
 
-    return change_rows(path, change, WAIT_S)
+    return change_rows(path, change, WAIT_S) if path.is_file() else 0

@@ -17,7 +17,7 @@ from noctuary.recall.engine import Recaller
 from noctuary.recall.inputs import Inputs
 from noctuary.recall.legs import Leg, rank_dense, rank_lexical
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.query import Mask, Query, Scope, build_mask, moment_of
+from noctuary.recall.query import Facet, Mask, Query, Scope, build_mask, moment_of
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import MemoryId, RecallResult, RecallWarning, plain
 from noctuary.recall.rows import Rows
@@ -194,7 +194,12 @@ def _position_of(reader: SnapshotReader, memory_id: str) -> int | None:
 
 
 def _of_user(reader: SnapshotReader, user: str | None) -> Mask | None:
-    return build_mask(Scope(user=user), reader.facets, reader.created_at_us)[0]
+    return build_mask(Scope(user=user), _without_ends(reader), reader.created_at_us)[0]
+
+
+def _without_ends(reader: SnapshotReader) -> Mapping[str, Facet]:
+    """Return the facets as if no memory ended: that one has is told by itself."""
+    return {**reader.facets, "user": reader.facets["user"]._replace(ends=None)}
 
 
 def _is_allowed(reader: SnapshotReader, position: int, mask: Mask | None) -> bool:
@@ -211,7 +216,7 @@ def _out_of_scope(reader: SnapshotReader, scope: Scope, memory_id: str, position
         if asked is None:
             continue
         alone = Scope(user=scope.user, person=scope.person, **{name: asked})
-        mask, _ = build_mask(alone, reader.facets, reader.created_at_us)
+        mask, _ = build_mask(alone, _without_ends(reader), reader.created_at_us)
         if _is_allowed(reader, position, mask):
             continue
         if name == "as_of":
@@ -230,7 +235,7 @@ def _out_of_scope(reader: SnapshotReader, scope: Scope, memory_id: str, position
     if until_us is not None and until_us <= moment_of(scope):
         until = from_micros(until_us)
         has = until.isoformat() if until else None
-        said.append(f"It held until {has}; as_of asks for an earlier state.")
+        said.append(f"It held until {has}; as_of with an earlier moment finds it.")
         filters.append({"filter": "valid_until", "asked": None, "memory_has": has})
     return Why(memory_id, OUT_OF_SCOPE, tuple(said), {"filters": filters})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,10 @@ from noctuary import recall, remember
 from noctuary.core.store import store_for_source
 from noctuary.core.types import UNDATED_US, to_micros
 from noctuary.curate.reviews import PERSON_DAYS, SYSTEM_DAYS, about, confirm, end, list_aged
+from noctuary.recall.engine import Recaller
+from noctuary.recall.explain import OUT_OF_SCOPE, RETURNED, Why, explain_memory
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import Query, Scope
 from noctuary.sources.own_store import OWN_FILE
 from tests.support.live import Cache, publish_from
 from tests.support.store import new_store
@@ -105,3 +110,31 @@ def test_a_memory_past_its_day_comes_back_with_as_of_alone(path: Path) -> None:
     assert 3 not in found(lift)
     assert 3 in found(lift, datetime(2020, 1, 1, 23, tzinfo=UTC)), "its last day is whole"
     assert 3 not in found(lift, datetime(2020, 1, 2, 1, tzinfo=UTC))
+
+
+def test_why_says_that_a_memory_has_ended_and_names_no_other_filter(path: Path) -> None:
+    store = new_store(store_for_source(path.parent, path))
+    Cache(path).run(
+        "UPDATE memories SET wing = 'home', created_at = '2019-06-01', valid_until = '2020-01-01' "
+        "WHERE id = 2"
+    )
+    publish_from(Cache(path), store)
+    recaller = Recaller.open(store.root)
+
+    def why(**scope: Any) -> Why:
+        query = Query("where does Nina live?", 5, RetrievalProfile(), scope=Scope(**scope))
+        return explain_memory(recaller, query, "2")
+
+    for scope in ({}, {"wing": "home"}, {"as_of": datetime(2021, 1, 1, tzinfo=UTC)}):
+        found = why(**scope)
+        assert found.stage == OUT_OF_SCOPE, scope
+        assert [one["filter"] for one in found.facts["filters"]] == ["valid_until"], scope
+        assert "It held until 2020-01-02" in found.sentences[-1]
+    assert why(as_of=datetime(2019, 12, 1, tzinfo=UTC)).stage == RETURNED
+    assert [one["filter"] for one in why(wing="work").facts["filters"]] == ["wing", "valid_until"]
+
+
+def test_nothing_is_made_where_there_is_no_own_store(tmp_path: Path) -> None:
+    path = tmp_path / OWN_FILE
+    assert confirm(path, [1], datetime.now(UTC)) == 0
+    assert not path.exists()
