@@ -275,7 +275,9 @@ class SnapshotReader(SnapshotRows):
         inside = [p for p in wanted if self.count <= p < self.first_live]
         summaries = {p: self.summaries.at(p).sources for p in inside}
         needed = {p for p in wanted if p < self.count}
-        rows = self.rows_of(needed | {p for sources in summaries.values() for p in sources})
+        rows = self.rows_of(needed | {sources[0] for sources in summaries.values()})
+        every = sorted({p for sources in summaries.values() for p in sources})
+        origins = dict(self.look_up("memories", "position", "position, origin", every))
         for position, text, importance in self._summary_texts(summaries):
             rows[position] = {
                 **rows[summaries[position][0]],
@@ -287,7 +289,7 @@ class SnapshotReader(SnapshotRows):
                 "importance": importance,
                 "created_at_us": int(self.created_at(np.array([position]))[0]),
                 "is_turn": 0,
-                "origin": least_trusted(rows[p]["origin"] for p in summaries[position]),
+                "origin": least_trusted(origins[p] for p in summaries[position]),
                 "sources": summaries[position],
             }
         if self.live is not None:

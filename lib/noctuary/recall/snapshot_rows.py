@@ -55,12 +55,12 @@ class SnapshotRows:
         self.gone: tuple[int, ...] = ()
         if self.forgotten.ids:
             self.gone = tuple(p for (p,) in self._query("SELECT position FROM temp.hidden"))
-        # Where and when memories end, of those that do; in order of position.
-        ends = self._query(
-            "SELECT position, valid_until_us FROM memories WHERE valid_until_us IS NOT NULL "
-            "ORDER BY position"
+        # Where and when memories end, of those that do. An ORDER BY would read every row.
+        self.ends: tuple[tuple[int, int], ...] = tuple(
+            self._query(
+                "SELECT position, valid_until_us FROM memories WHERE valid_until_us IS NOT NULL"
+            )
         )
-        self.ends: tuple[tuple[int, int], ...] = tuple(ends)
         ranking, calibration = self._text(layout.RANKING_FILE), self._text(layout.ABSTENTION_FILE)
         # What the evaluation adopted for this snapshot, and the night's thresholds for abstaining.
         self.adopted: dict[str, Any] = {} if ranking is None else parse_json(ranking)["adopted"]
@@ -96,7 +96,7 @@ class SnapshotRows:
     def near_words(self, asked: Sequence[str]) -> list[tuple[str, str, float]]:
         """Return (term, near term, share of its scores); no near term is asked itself."""
         if "near_words" not in self.manifest.counts:
-            return []  # older snapshots have no such table
+            return []  # no word has any, and nothing need be asked
         return [
             (term, near, share)
             for term, found in self.look_up("near_words", "term", "term, near", asked)
