@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from noctuary.core.types import UNDATED_US, MemoryRecord
+from noctuary.core.types import DAY_US, UNDATED_US, MemoryRecord
 from noctuary.graph.extract import Extraction, Stated
 from noctuary.graph.fold import concept_id
-from noctuary.graph.successors import DAY_US, SupersessionIndex, SupersessionRow
+from noctuary.graph.successors import SupersessionIndex, SupersessionRow
 from noctuary.graph.supersession import Supersessions, find_supersessions
 from noctuary.graph.tables import Evidence, StatedRelation
 from tests.support.graph_objects import ConceptEdge, Edge, Graph, close_graph

@@ -37,7 +37,7 @@ from noctuary.core.manifest import Manifest, quick_check, read_manifest, read_po
 from noctuary.core.settings import CompactionSettings
 from noctuary.core.store import StorePaths
 from noctuary.core.tombstones import open_rows
-from noctuary.core.types import SILENT, UNDATED_US, Progress
+from noctuary.core.types import DAY_US, SILENT, UNDATED_US, Progress
 from noctuary.embed.fingerprint import EncoderFingerprint, require_same
 from noctuary.embed.lean import HEADER_FILE, LeanEncoder
 from noctuary.graph.successors import CONFIDENCES
@@ -158,8 +158,6 @@ _OF_CANDIDATE = 12  # its first columns, which a candidate has under their names
 CountsOf = Callable[[Sequence[str]], Usage]
 """Memory ids to recent retrievals, days and last retrieval: `UsageReader.counts`."""
 
-_DAY_US = 86_400_000_000
-
 
 @dataclass(slots=True)
 class Scan:
@@ -235,7 +233,7 @@ def find_candidates(
 
 def scan_start(total: int, depth: int, as_of_us: int) -> int:
     """Return where a scan of `depth` begins: each day where the one before would have ended."""
-    return 0 if not 0 < depth < total else as_of_us // _DAY_US * depth % total
+    return 0 if not 0 < depth < total else as_of_us // DAY_US * depth % total
 
 
 def _why_not(row: sqlite3.Row, archived: Collection[str]) -> str:

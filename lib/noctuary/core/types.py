@@ -17,6 +17,7 @@ NOTHING: Mapping[str, Any] = {}
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
+DAY_US = 86_400_000_000  # microseconds of a day
 UNDATED_US = -(2**63)  # `created_at_us` of a memory whose source gave no date (the smallest int64)
 
 # Kinds of sources whose new rows a recall reads itself: a SQLite file, a database, a small file

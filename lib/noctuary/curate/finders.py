@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.files import hash_text
-from noctuary.core.types import UNDATED_US, MemoryRecord
+from noctuary.core.types import DAY_US, UNDATED_US, MemoryRecord
 from noctuary.curate.proposals import (
     KINDS,
     Action,
@@ -201,7 +201,6 @@ JOINED_MAX_CHARS = 1_400  # of a content that the store's server takes (research
 FRAGMENT_DAYS = 1  # longer joins texts of one title that were written again
 TITLED, UNTITLED = 0.95, 0.8  # confidence of a complete set under one title; of one in order only
 INCOMPLETE = 0.5  # confidence that parts belong together where others are missing
-_DAY_US = 86_400_000_000
 
 
 class _Part(NamedTuple):
@@ -247,7 +246,7 @@ def _goes_on(run: Sequence[_Part], part: _Part) -> bool:
     ours, theirs = part.record.created_at_us, last.record.created_at_us
     if UNDATED_US in (ours, theirs):
         return ours == theirs
-    return ours - theirs <= FRAGMENT_DAYS * _DAY_US
+    return ours - theirs <= FRAGMENT_DAYS * DAY_US
 
 
 def _join(run: Sequence[_Part]) -> Proposal:

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.files import release_pages
-from noctuary.core.types import UNDATED_US, MemoryRecord
+from noctuary.core.types import DAY_US, UNDATED_US, MemoryRecord
 from noctuary.graph.extract import Extraction
-from noctuary.graph.successors import DAY_US, LEAST_DAYS, LEAST_SIMILARITY, Keys, keys_of
+from noctuary.graph.successors import LEAST_DAYS, LEAST_SIMILARITY, Keys, keys_of
 from noctuary.graph.tables import Evidence
 from noctuary.sources.corpus import MEMORIES_FILE, arrow_schema, column_batches, column_names
 from noctuary.text.kinds import are_apart
@@ -48,14 +48,8 @@ class Link(NamedTuple):
 _NOBODY = ""
 _NO_KEYS = Keys(0, 0, "")
 _COLUMNS = (
-    "position",
-    "memory_id",
-    "created_at_us",
-    "updated_at_us",
-    "user",
-    "wing",
-    "is_turn",
-)
+    "position", "memory_id", "created_at_us", "updated_at_us", "user", "wing", "is_turn",
+)  # fmt: skip
 KEYED_COLUMNS = ("content", "is_turn")  # what `read_keys` takes
 _KEYS = ("tombstone", "marks", "alike", "things")  # and what it returns
 

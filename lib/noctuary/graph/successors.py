@@ -28,7 +28,6 @@ LEAST_DAYS = 7
 HIGH = (0.93, 30)  # least cosine and least days between two memories of high confidence
 MEDIUM = (0.86, 14)  # the same for medium confidence; everything else is low
 CONFIDENCES = ("low", "medium", "high")  # names of the confidences 0, 1 and 2
-DAY_US = 86_400_000_000  # microseconds of a day
 
 
 def confidence_of(similarity: float, age_gap_days: int) -> int:

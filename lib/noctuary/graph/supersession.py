@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.core.types import UNDATED_US
+from noctuary.core.types import DAY_US, UNDATED_US
 from noctuary.graph.duplicates import (
     REASONS,
     Corpus,
@@ -28,7 +28,7 @@ from noctuary.graph.duplicates import (
 )
 from noctuary.graph.extract import Extraction, Stated
 from noctuary.graph.fold import concept_id, fold_name, unsegmented_script
-from noctuary.graph.successors import DAY_US, confidence_of
+from noctuary.graph.successors import confidence_of
 from noctuary.graph.tables import (
     ID_MARK,
     NO_SPAN,

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.files import hash_text, read_array, write_array, write_text
+from noctuary.core.types import DAY_US
 from noctuary.lexical.search import K1, B, idf, saturation
 from noctuary.sources.corpus import iter_batches
 from noctuary.text.marks import DATE_MARK
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 TOKENS_KIND = f"tokens:{TOKENIZER_VERSION}"  # another tokenizer's fragments are not found
 # The columns that tokens depend on, in the order of the key.
 _KEYED = ("content", "tags", "expanded_keywords", "category", "created_at_us", "is_turn")
-_DAY_US = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def tokens_key(
     is_turn: bool,
 ) -> bytes:
     """Return the key of a memory's tokens: the SHA-256 of what `index_tokens` reads of it."""
-    day = f"{created_at_us // _DAY_US} {int(is_turn)}"
+    day = f"{created_at_us // DAY_US} {int(is_turn)}"
     return bytes.fromhex(hash_text(content, tags, expanded_keywords, category, day))
 
 

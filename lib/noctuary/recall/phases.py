@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.core.types import DAY_US
 from noctuary.recall.query import Positions, Scores, query_tokens
 from noctuary.recall.result import RecallWarning
 from noctuary.recall.search import (
@@ -222,7 +223,6 @@ MAX_TERMS = 3  # further questions at most; each costs a search
 LEAST_QUERY_SIMILARITY = 0.65  # cosine of a past query; less takes words from unrelated ones
 EXPANSION_BOOST = 0.7  # factor on what only a further question found
 LOOKBACK_DAYS = 60  # how old a past query may be
-_DAY_US = 86_400_000_000
 
 
 def expansion_terms(query: str, texts: Iterable[str], at_most: int) -> list[str]:
@@ -281,7 +281,7 @@ def query_expansion(candidates: Candidates, search: Search) -> PhaseOutcome:
 
 
 def _similar(search: Search) -> list[PastQuery]:
-    wording, since_us = search.query.text.split(), search.now_us - LOOKBACK_DAYS * _DAY_US
+    wording, since_us = search.query.text.split(), search.now_us - LOOKBACK_DAYS * DAY_US
     return [
         q
         for q in search.past_queries(since_us=since_us, limit=PAST_QUERIES_AT_MOST)

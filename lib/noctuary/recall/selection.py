@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.core.types import UNDATED_US
+from noctuary.core.types import DAY_US, UNDATED_US
 from noctuary.graph.successors import (
     CONFIDENCES,
-    DAY_US,
     LEAST_DAYS,
     LEAST_SIMILARITY,
     confidence_of,

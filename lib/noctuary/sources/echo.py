@@ -17,7 +17,7 @@ import numpy as np
 
 from noctuary.core.errors import StoreError
 from noctuary.core.sqlite import connect_immutable, delete_rows, open_log
-from noctuary.core.types import UNDATED_US, MemoryRecord
+from noctuary.core.types import DAY_US, UNDATED_US, MemoryRecord
 from noctuary.sources.corpus import iter_batches
 from noctuary.sources.injected import (
     ANCHOR_WORDS,
@@ -329,7 +329,6 @@ def _own_words(text: str) -> list[str]:
 
 # How long a wording is kept after its last injection; agents keep transcripts some 30 days.
 RETENTION_DAYS = 90
-_DAY_US = 86_400_000_000
 
 
 def prune_injections(path: Path, *, used: Collection[bytes], now_us: int) -> tuple[int, str | None]:
@@ -337,5 +336,5 @@ def prune_injections(path: Path, *, used: Collection[bytes], now_us: int) -> tup
     key = "kind, text_hash, memory_hash, user_hash"
     # Evaluated again for every batch: a recall may have injected them again meanwhile.
     where = "last_us < ? AND lower(hex(text_hash)) NOT IN (SELECT value FROM json_each(?))"
-    values = (now_us - RETENTION_DAYS * _DAY_US, json.dumps([text.hex() for text in used]))
+    values = (now_us - RETENTION_DAYS * DAY_US, json.dumps([text.hex() for text in used]))
     return delete_rows(path, record_format(), "injected", key, where, values)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple, cast
 
 from noctuary.core.settings import CorpusSettings
-from noctuary.core.types import UNDATED_US, MemoryRecord, Origin, content_hash, to_micros
+from noctuary.core.types import DAY_US, UNDATED_US, MemoryRecord, Origin, content_hash, to_micros
 from noctuary.sources.source import QuarantineReason, RawRow, true_names
 from noctuary.text.flags import FLAGGED, find_mark
 from noctuary.text.secrets import Scan, find_fields_sensitivity, find_text_sensitivity
@@ -66,7 +66,6 @@ def find_sensitivity(
 DEFAULT_IMPORTANCE = 0.5  # the store's own default for a memory without importance
 # Longest tags, keywords, category or scope: the store allows 500 characters, so this is damage.
 MAX_FIELD_BYTES = 64 * 1024
-_DAY_US = 86_400_000_000
 _END_US = to_micros(datetime(2201, 1, 1, tzinfo=UTC))
 # Scope kind -> the fields that hold it, then the tag prefixes.
 _SCOPES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -125,10 +124,10 @@ def accept(row: RawRow, *, position: int, now_us: int, settings: CorpusSettings)
         updated_at_us = _date_us(fields.get("updated_at"), "updated_at")
     except Rejected:
         updated_at_us, is_unusable = UNDATED_US, True
-    valid_until_us, is_endless = read_end_us(fields.get("valid_until"))
+    valid_until_us, is_end_unusable = read_end_us(fields.get("valid_until"))
     warnings = {
         "importance_clamped": is_clamped,
-        "valid_until_unusable": is_endless,
+        "valid_until_unusable": is_end_unusable,
         "created_in_future": created_at_us > now_us,
         "updated_at_unusable": is_unusable,
         "updated_before_created": UNDATED_US != updated_at_us < created_at_us,
@@ -236,7 +235,7 @@ def read_end_us(value: object) -> tuple[int | None, bool]:
     if moment_us == UNDATED_US:
         return None, False
     is_day = len(str(value).strip()) == len("2026-03-01")
-    return moment_us + (_DAY_US if is_day else 0), False
+    return moment_us + (DAY_US if is_day else 0), False
 
 
 def _date_us(value: object, name: str) -> int:

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from noctuary.core import formats
 from noctuary.core.sqlite import WAIT_AT_MOST_S, LogFormat, append_rows, open_log
+from noctuary.core.types import DAY_US
 
 RETENTION_DAYS = 90  # a query can be found; bounds query_expansion_lookback_days
 KEPT_AT_MOST = 5_000  # newest queries kept and compared: some 8 MB at 384 dimensions
 PRUNED_EVERY = 64  # appends; less often lets the file exceed its bounds by as many rows
 TEXT_CHARS = 2_000  # kept of a query; a longer one is a pasted document, never asked twice
-_DAY_US = 86_400_000_000
 QUERY_LOG = LogFormat(
     noun="the query log",
     version=formats.QUERY_LOG.version,
@@ -46,7 +46,7 @@ CREATE INDEX IF NOT EXISTS queries_by_time ON queries (asked_us)
     upkeep=f"""
 DELETE FROM queries WHERE (SELECT max(number) FROM queries) % {PRUNED_EVERY} = 0 AND (
     asked_us < (SELECT asked_us FROM queries ORDER BY number DESC LIMIT 1)
-        - {RETENTION_DAYS * _DAY_US}
+        - {RETENTION_DAYS * DAY_US}
     OR number <= (SELECT max(number) FROM queries) - {KEPT_AT_MOST}
 )
 """,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from noctuary.core import formats
 from noctuary.core.sqlite import READ_FAULTS, ReplacedFile, connect_immutable
-from noctuary.core.types import UNDATED_US
+from noctuary.core.types import DAY_US, UNDATED_US
 
 # The file usage.sqlite: its format, its tables and what its rows mean. The night replaces the file
 # as a whole; nobody ever writes into the one that readers have open.
@@ -53,7 +53,6 @@ Ints, Floats = NDArray[np.int64], NDArray[np.float64]
 LTP_GAIN = 0.3
 LTP_MAX_BOOST = 2.0  # of the multiplier: more favours the few that are always recalled
 LTP_WINDOW_DAYS = 30  # retrievals of this many days count; fewer forgets habits faster
-_DAY_US = 86_400_000_000
 
 
 def ltp_multiplier(retrievals: Ints, max_boost: float = LTP_MAX_BOOST) -> Floats:
@@ -79,7 +78,7 @@ def last_accessed(last_us: Ints, created_at_us: Ints) -> Ints:
 def idle_days(accessed_us: Ints, now_us: int) -> Floats:
     """Return days since the last access, >= 0; 0 of an unknown or future moment."""
     known = np.where(accessed_us == UNDATED_US, now_us, accessed_us)
-    return np.maximum((now_us - known) / _DAY_US, 0.0)
+    return np.maximum((now_us - known) / DAY_US, 0.0)
 
 
 # The night never changes the file, it puts another in its place. So a reader opens it immutable,

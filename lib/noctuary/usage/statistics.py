@@ -21,7 +21,7 @@ from noctuary.core.errors import StoreError
 from noctuary.core.files import replacement, write_text
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.sqlite import connect_immutable, delete_rows, filling, open_log
-from noctuary.core.types import fire
+from noctuary.core.types import DAY_US, fire
 from noctuary.usage.access_log import ACCESS_LOG
 from noctuary.usage.reader import (
     AS_OF_US,
@@ -42,13 +42,11 @@ from noctuary.usage.reader import (
 )
 from noctuary.work.stage import BatchTimings, StageOutput
 
-_DAY_US = 86_400_000_000
-
 # Folding the access log from where the last night stopped: the sums outlive the rows.
 
 _FORMAT = formats.RECALL_SUMS.version
 _SUMS = (
-    f"SELECT memory_id, retrieved_at_us / {_DAY_US}, COUNT(*), MAX(retrieved_at_us) "
+    f"SELECT memory_id, retrieved_at_us / {DAY_US}, COUNT(*), MAX(retrieved_at_us) "
     "FROM retrievals WHERE {which} GROUP BY 1, 2 ORDER BY 1, 2"
 )
 # The highest that was ever given: the last row may have been deleted.
@@ -433,14 +431,14 @@ def prune_access_log(path: Path, *, folded: Mark, now_us: int) -> tuple[int, str
         "position <= ? AND retrieved_at_us < ? "
         "AND (SELECT application_id FROM pragma_application_id) = ?"
     )
-    values = (folded.position, now_us - RETENTION_DAYS * _DAY_US, folded.log_id)
+    values = (folded.position, now_us - RETENTION_DAYS * DAY_US, folded.log_id)
     return delete_rows(path, ACCESS_LOG, "retrievals", "position", where, values)
 
 
 def _drop_long_gone(folded: Folded, known: Collection[str], now_us: int) -> Folded:
     """Drop the sums of memories that are gone, when no row of theirs is in the log any more."""
     # Otherwise they stay for good, of every memory that was ever recalled.
-    oldest_us = now_us - RETENTION_DAYS * _DAY_US
+    oldest_us = now_us - RETENTION_DAYS * DAY_US
     existing, sums = set(known), folded.by_memory
     kept = {m: told for m, told in sums.items() if m in existing or told[1] >= oldest_us}
     return replace(folded, by_memory=kept, days={m: folded.days[m] for m in kept})
@@ -468,8 +466,8 @@ def fold_usage(
                 log,
                 mark,
                 known,
-                recent_since_us=as_of_us - window_days * _DAY_US,
-                pairs_since_us=as_of_us - RETENTION_DAYS * _DAY_US,
+                recent_since_us=as_of_us - window_days * DAY_US,
+                pairs_since_us=as_of_us - RETENTION_DAYS * DAY_US,
             )
     digest = write_usage(usage, sums, window, known, window_days=window_days, as_of_us=as_of_us)
     if fault is None:
