@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from noctuary.core.types import UNDATED_US, MemoryRecord
+from noctuary.core.types import DAY_US, UNDATED_US, MemoryRecord
 from noctuary.graph.duplicates import (
     LEAST_RECALL,
     MemoryColumns,
@@ -24,7 +24,6 @@ from noctuary.graph.duplicates import (
 from noctuary.graph.extract import Extraction, Found, Stated, extract
 from noctuary.graph.fold import concept_id, fold_name
 from noctuary.graph.successors import (
-    DAY_US,
     LEAST_SIMILARITY,
     NO_SUCCESSOR,
     SupersessionIndex,
