@@ -2,17 +2,17 @@
 
 The sets publish relevant ids only; whatever else an arm returns counts as wrong, judged or not. A
 pool is what a person would have to judge to be fair to its members: the labelled ids and the first
-ten of every baseline. An arm with many holes was never given a fair chance by such a pool.
+ten of every baseline (Spärck Jones and van Rijsbergen 1975; TREC). An arm with many holes was never
+given a fair chance by such a pool.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from bench.judged import build_pool, unjudged_at_k
 from bench.suite.plan import DEPTH
 from noctuary.evaluate.labels import Query
 from noctuary.evaluate.metrics import Mean
@@ -58,3 +58,23 @@ def measure_holes(
 def _mean_holes(run: Run, judged: Mapping[str, set[str]], resampling: Resampling) -> Mean:
     values = np.array(list(unjudged_at_k(run, judged, DEPTH).values()))
     return Mean(float(values.mean()), mean_interval(values, resampling), values.size)
+
+
+def build_pool(runs: Sequence[Run], k: int) -> dict[str, list[str]]:
+    """Return the ids to judge per query: the first k of every run, without saying whose."""
+    found: dict[str, set[str]] = {}
+    for run in runs:
+        for query_id, ranking in zip(run.query_ids, run.rankings, strict=True):
+            found.setdefault(query_id, set()).update(ranking[:k])
+    return {query_id: sorted(ids) for query_id, ids in found.items()}
+
+
+def unjudged_at_k(run: Run, judged: Mapping[str, Collection[str]], k: int) -> dict[str, float]:
+    """Return the share of the first k that was not judged, per judged query (1 - Judged@k)."""
+    shares: dict[str, float] = {}
+    for query_id, ranking in zip(run.query_ids, run.rankings, strict=True):
+        if query_id in judged:
+            returned = set(ranking[:k])
+            unjudged = returned.difference(judged[query_id])
+            shares[query_id] = len(unjudged) / max(len(returned), 1)
+    return shares
