@@ -36,7 +36,14 @@ from noctuary.core.files import write_json, write_text
 from noctuary.core.settings import join_path
 from noctuary.recall.api import recall
 from noctuary.text.marks import estimate_tokens
-from noctuary.work.http import MAX_ANSWER_BYTES, TIMEOUT_S, Endpoint, JsonClient, RequestError
+from noctuary.work.http import (
+    MAX_ANSWER_BYTES,
+    TIMEOUT_S,
+    Endpoint,
+    JsonClient,
+    RequestError,
+    read_api_key,
+)
 
 Row = dict[str, Any]
 Count = Callable[[str], int]
@@ -205,6 +212,7 @@ class Model:
         """Read its variables; ConfigError if one is missing or wrong."""
         parts = ("MODEL", "BASE_URL", "API_KEY")
         self.name, url, key = (os.environ.get(f"{role}_{part}", "").strip() for part in parts)
+        api_key = read_api_key(f"{role}_API_KEY" if key else "", "the harness")
         if not (self.name and url):
             raise ConfigError(
                 f"{role}_MODEL and {role}_BASE_URL must name a model and its address, such as "
@@ -216,16 +224,15 @@ class Model:
             raise ConfigError(f"{role}_BASE_URL: {error}") from None
         self._told = f"{role}_MODEL {self.name}"
         self._client = JsonClient(
-            address, key, MAX_ANSWER_BYTES, retries=RETRIES, longest_wait_s=LONGEST_WAIT_S
+            address, api_key, MAX_ANSWER_BYTES, retries=RETRIES, longest_wait_s=LONGEST_WAIT_S
         )
 
     def ask(self, *messages: tuple[str, str]) -> tuple[str, Row]:
         """Return the text and the usage that the model reports; RequestError without a text."""
         said = [{"role": role, "content": content} for role, content in messages]
+        body = {"model": self.name, "messages": said, "temperature": 0}
         try:
-            reply = self._client.ask(
-                {"model": self.name, "messages": said, "temperature": 0}, TIMEOUT_S
-            )
+            reply = self._client.ask(body, TIMEOUT_S)
             return str(reply["choices"][0]["message"]["content"] or ""), reply.get("usage") or {}
         except RequestError as error:
             raise RequestError(f"{self._told}: {error}") from None
@@ -280,14 +287,11 @@ def run(harness: Harness, options: argparse.Namespace) -> Row:
     models = [] if options.search_only else [Model("ANSWER"), Model("EVAL")]
     code, results = describe_run(), harness.results / f"noctuary-{options.version}"
     commit = f"{code['commit']}{'+' if code['dirty'] else ''}"
-
-    def stage(name: str, made_with: str) -> Rows:
-        path = results / f"noctuary_locomo_{name}.json"
-        return Rows(path, f"{made_with}, data {harness.digest}")
-
-    searches = stage("search_results", f"noctuary {commit}, k {options.k}, {counter}")
-    names = ("responses", "judged")
-    further = [stage(name, model.name) for name, model in zip(names, models, strict=False)]
+    made_with = [f"noctuary {commit}, k {options.k}, {counter}", *(m.name for m in models)]
+    searches, *further = [
+        Rows(results / f"noctuary_locomo_{name}.json", f"{maker}, data {harness.digest}")
+        for name, maker in zip(("search_results", "responses", "judged"), made_with, strict=False)
+    ]
     with ThreadPoolExecutor(options.workers) as pool:
         for conversation in harness.conversations[: options.conversations]:
             group, questions = conversation.group, conversation.questions
@@ -328,9 +332,8 @@ def summarize(
         rows = [row for row in judged if name in ("all", CATEGORIES[row["category"]])]
         right = sum(row["llm_judgments"]["judgment_1"] for row in rows)
         if rows:
-            accuracy[name] = {
-                "n": len(rows), "correct": right, "share": round(right / len(rows), 4),
-            }  # fmt: skip
+            share = round(right / len(rows), 4)
+            accuracy[name] = {"n": len(rows), "correct": right, "share": share}
     evidence = [row["evidence"] for row in found if row["evidence"] is not None]
     return {
         "questions": len(found),
@@ -394,6 +397,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--search-only", action="store_true", help="ask no model: count tokens")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     options = parser.parse_args(arguments)
+    if any(n is not None and n < 1 for n in (options.k, options.workers, options.conversations)):
+        parser.error("--k, --workers and --conversations must be at least 1")
     try:
         report = run(open_harness(options.checkout.absolute()), options)
     except (NoctuaryError, OSError) as error:
