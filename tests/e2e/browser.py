@@ -143,8 +143,9 @@ class Tab:
         self.call("Input.insertText", text=text)
 
     def press(self, key: str) -> None:
-        told = {"key": key, "code": key, "windowsVirtualKeyCode": _KEYS[key]}
-        written = {"Enter": "\r", "/": "/"}.get(key)
+        code = _KEYS[key] if key in _KEYS else ord(key.upper())
+        told = {"key": key, "code": key, "windowsVirtualKeyCode": code}
+        written = "\r" if key == "Enter" else key if len(key) == 1 else None
         self.call(
             "Input.dispatchKeyEvent",
             type="keyDown",

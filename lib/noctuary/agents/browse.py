@@ -1,4 +1,4 @@
-"""A page to look at one store: recall, why, single memories, concepts, the last night; read-only.
+"""A page to look at one store, and to change the memories that it shows.
 
 It is served over HTTP on loopback, where other users of the machine and other pages in the browser
 reach it too: whoever asks has to know a secret that is part of every address.
@@ -14,10 +14,12 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 import webbrowser
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from email.message import Message
 from functools import partial
 from hmac import compare_digest
@@ -26,7 +28,7 @@ from http.server import BaseHTTPRequestHandler
 from importlib import resources
 from pathlib import Path
 from socketserver import ThreadingTCPServer
-from typing import Any, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
@@ -41,6 +43,8 @@ from noctuary.agents.mcp_view import (
     View,
     cut_content,
     explain_in_view,
+    forget_in_view,
+    live_fields,
     memory_fields,
     plain,
     read_cluster,
@@ -48,11 +52,20 @@ from noctuary.agents.mcp_view import (
     read_state,
     recall_in_view,
     relate,
+    remember_in_view,
 )
+from noctuary.agents.state import read_spending
 from noctuary.core.errors import NoctuaryError
+from noctuary.core.foreign_json import parse_json
+from noctuary.core.store import OWN_FILE, OWN_PREFIX, find_home, store_for_source
+from noctuary.core.types import MemoryRecord, Origin
+from noctuary.curate import reviews
 from noctuary.graph.view import top_concepts
 from noctuary.recall.query import Scope, build_mask
+from noctuary.sources.normalize import DEFAULT_IMPORTANCE, read_end_us
+from noctuary.sources.own_store import WAIT_S
 from noctuary.text.marks import visible
+from noctuary.text.reach import TAGS
 
 # What the page asks for: the shapes of the MCP server where it has one, inside the same view.
 
@@ -97,18 +110,37 @@ def _newest(view: View, asked: Asked) -> Fields:
         reader = seen.recaller.reader
         scope = Scope(wing=view.narrowed_to(asked.get("wing")), user=view.user)
         mask, _ = build_mask(scope, reader.facets, reader.created_at_us)
-        positions = np.arange(reader.count) if mask is None else np.flatnonzero(mask)
+        live = seen.see_live(scope, mask)
+        # What is new stands before the snapshot's; what was changed, in its place.
+        new = {} if live is None else {r.memory.memory_id: r.memory for r in live.state.rows}
+        places = reader.positions_of([*new])
+        changed = {place: new.pop(memory_id) for memory_id, place in places.items()}
+        fresh = sorted(new.values(), key=lambda memory: -memory.created_at_us)
+        # A look that was cut short hides what it did not read.
+        mask = mask if live is None or live.state.faults else live.mask
+        held = np.ones(reader.count, np.bool_) if mask is None else mask.copy()
+        held[[*changed]] = True
+        positions = np.flatnonzero(held)
         moments = reader.created_at_us[positions]
         # Among memories of the same minute, people's words come first.
         said = ~_is_chatter(seen, positions)
         order = positions[np.lexsort((positions, moments, said, moments // _MINUTE_US))[::-1]]
-        start = 0
-        if "after" in asked:
-            start = int(np.flatnonzero(order == seen.find(asked["after"])).sum()) + 1
-        shown = order[start : start + _count(asked)].tolist()
-        listed = [_listed(seen, position) for position in shown]
-        left = int(order.size) - start - len(shown)
-        return {"memories": listed, "total": int(order.size), "left": left}
+        every: list[MemoryRecord | int] = [*fresh, *order.tolist()]
+        start = 1 + _place_of(seen, asked["after"], every) if "after" in asked else 0
+        shown = every[start : start + _count(asked)]
+        listed = [_listed(seen, changed.get(one, one)) for one in shown]
+        left = len(every) - start - len(shown)
+        return {"memories": listed, "total": len(every), "left": left}
+
+
+def _place_of(seen: Seen, asked: str, every: Sequence[MemoryRecord | int]) -> int:
+    ids = [None if isinstance(one, int) else one.memory_id for one in every]
+    if asked in ids:
+        return ids.index(asked)
+    position = seen.find(asked)
+    if position not in every:
+        raise UnknownItemError(f"the memory {asked!r} has left this list: load it again")
+    return every.index(position)
 
 
 def _is_chatter(seen: Seen, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -118,8 +150,9 @@ def _is_chatter(seen: Seen, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
     return turns & (reader.importance[positions] <= _CHATTER)
 
 
-def _listed(seen: Seen, position: int) -> Fields:
-    fields = memory_fields(seen.recaller.reader, position)
+def _listed(seen: Seen, one: MemoryRecord | int) -> Fields:
+    reader = seen.recaller.reader
+    fields = memory_fields(reader, one) if isinstance(one, int) else live_fields(reader, one)
     return {**fields, **cut_content(fields["content"], _LISTED_CHARS)}
 
 
@@ -154,6 +187,133 @@ def _count(asked: Asked) -> int:
     return int(text)
 
 
+# What the page may do with a memory: one that it shows. Rows are changed in the own store alone;
+# forgetting and remembering keep the guards of the MCP tools.
+
+_LONGEST_ID = 18  # digits of a row's number
+
+
+def _own_prefix(seen: Seen) -> str | None:
+    """Return what begins the ids of the own store's rows here; None where there are none."""
+    root, source = seen.recaller.paths.root, seen.recaller.reader.manifest.source
+    own = find_home() / OWN_FILE
+    if str(source.get("location")) == str(own) or root == store_for_source(find_home(), own):
+        return ""
+    return OWN_PREFIX if OWN_PREFIX.rstrip(":") in (source.get("members") or {}) else None
+
+
+def _own_row(seen: Seen, item_id: str) -> Fields | None:
+    """Return the row of a visible memory, None where this page may not change it."""
+    live, prefix = seen.live_memory(item_id), _own_prefix(seen)
+    reader = seen.recaller.reader
+    if live is None:
+        position = seen.find(item_id)
+        memory_id = str(reader.public_ids([position])[position])
+    else:
+        memory_id = live.memory_id
+    if prefix is None or not memory_id.startswith(prefix):
+        return None
+    number = memory_id.removeprefix(prefix)
+    if not (number.isascii() and number.isdecimal() and len(number) <= _LONGEST_ID):
+        return None  # a turn or a summary
+    row = reviews.read_row(find_home() / OWN_FILE, int(number))
+    is_own = row is not None and row["user"] in (None, "", seen.user)
+    return row if row is not None and is_own and seen.wing in (None, row["wing"]) else None
+
+
+def _actions(seen: Seen, asked: Asked) -> Fields:
+    """Say what may be done with a memory, and how it stands in the own store."""
+    row = _own_row(seen, asked.get("id", ""))
+    if row is None:
+        position = seen.position_of(asked.get("id", ""))
+        is_memory = position is None or position < seen.recaller.reader.count
+        return {"actions": ["forget"] if is_memory else []}
+    ends_us, _ = read_end_us(row["valid_until"])
+    tags = {tag.strip().casefold() for tag in row["tags"].split(",")}
+    newer = row["replaced_by"]
+    # A memory replaces one of its own user only.
+    names = ("confirm", "replace", "end", "reach", "forget")
+    return {
+        "actions": [n for n in names if n != "replace" or row["user"] == seen.user],
+        "confirmed_at": row["confirmed_at"],
+        "valid_until": row["valid_until"],
+        "has_ended": ends_us is not None and ends_us <= time.time_ns() // 1000,
+        "reach": next((tag for tag in TAGS if tag in tags), ""),
+        "replaced_by": None if newer is None else f"{_own_prefix(seen)}{newer}",
+    }
+
+
+def _aged(seen: Seen, asked: Asked) -> Fields:
+    """Return the memories of the own store that `noctuary review` goes through, as far as shown."""
+    prefix, reader = _own_prefix(seen), seen.recaller.reader
+    if prefix is None:
+        return {"memories": [], "total": 0, "is_own": False}
+    now = datetime.now(UTC)
+    aged = reviews.find_aged(seen.recaller.paths.root, prefix, now=now, user=seen.user)
+    live = seen.see_live(Scope(wing=seen.wing, user=seen.user))
+    here = {row.memory.memory_id for row in live.state.rows} if live is not None else set[str]()
+    places = reader.positions_of([f"{prefix}{one.id}" for one in aged])
+    here |= {memory_id for memory_id, place in places.items() if seen.allowed[place]}
+    shown = [one for one in aged if f"{prefix}{one.id}" in here]
+    told = [{**one.to_json(), "id": f"{prefix}{one.id}"} for one in shown[:MAX_MEMORIES]]
+    return {"memories": told, "total": len(shown), "is_own": True}
+
+
+Told = Mapping[str, str]
+
+
+def _change_row(change: Callable[[Path, int, Told], int], view: View, told: Told) -> Fields:
+    with view.open() as seen:
+        row = _own_row(seen, told.get("id", ""))
+    if row is None or not change(find_home() / OWN_FILE, row["id"], told):
+        raise UnknownItemError(
+            f"the memory {told.get('id', '')!r} is not one of your own store that this page may "
+            "change; nothing was changed"
+        )
+    return {"id": told["id"]}
+
+
+def _confirm(path: Path, number: int, told: Told) -> int:
+    return reviews.confirm(path, [number], datetime.now(UTC))
+
+
+def _end(path: Path, number: int, told: Told) -> int:
+    now = datetime.now(UTC)
+    return reviews.end(path, [number], None if told.get("undo") else now, now)
+
+
+def _set_reach(path: Path, number: int, told: Told) -> int:
+    tag = told.get("reach", "")
+    if tag not in ("", *TAGS):
+        raise AskedWronglyError(f"reach is {tag!r}; expected {', '.join(TAGS)} or nothing")
+    return reviews.set_reach(path, number, tag, datetime.now(UTC))
+
+
+def _replace(view: View, told: Told) -> Fields:
+    """Remember a text in the place of a memory, with its tags."""
+    with view.open() as seen:
+        row = _own_row(seen, told.get("id", ""))
+    if row is None:
+        raise UnknownItemError(f"there is no memory {told.get('id', '')!r} that can be replaced")
+    return remember_in_view(
+        view, told.get("text", ""), wing=None, room=None, tags=row["tags"].split(","),
+        importance=DEFAULT_IMPORTANCE, supersedes=row["id"], until=None, wait_s=WAIT_S,
+        origin=Origin.USER,
+    )  # fmt: skip
+
+
+def _forget(view: View, told: Told) -> Fields:
+    """Return the plan of forgetting a memory; with its token, forget it."""
+    return forget_in_view(view, [told.get("id", "")], told.get("token") or None)
+
+
+CHANGES: Mapping[str, Callable[[View, Told], Fields]] = {
+    "confirm": partial(_change_row, _confirm),
+    "end": partial(_change_row, _end),
+    "reach": partial(_change_row, _set_reach),
+    "replace": _replace,
+    "forget": _forget,
+}
 ANSWERS: Mapping[str, Callable[[View, Asked], Fields]] = {
     "recall": _recall,
     "why": _why,
@@ -165,6 +325,9 @@ ANSWERS: Mapping[str, Callable[[View, Asked], Fields]] = {
         lambda seen, asked: relate(seen, asked.get("id"), asked.get("concept"), MAX_MEMORIES),
     ),
     "concepts": _concepts,
+    "actions": partial(_in_snapshot, _actions),
+    "aged": partial(_in_snapshot, _aged),
+    "tokens": lambda view, asked: read_spending(find_home()),
     "status": lambda view, asked: read_state(view),
     "night": _night,
 }
@@ -176,6 +339,7 @@ HOST = "127.0.0.1"
 _NAMES = (HOST, "localhost")
 _SECRET_BYTES = 24
 _MOST_REQUESTS = 16  # answered at once; others that know the link wait for a place
+_MOST_BYTES = 2_000_000  # of what is sent with a change: more than the longest memory
 _MOST_STRANGERS = 64  # connections that have not named the secret; beyond them the oldest is closed
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -217,6 +381,14 @@ def _say(status: int, sentence: object) -> Sent:
     return Sent(status, _TEXT, f"{visible(str(sentence))}\n".encode())
 
 
+def _checked(told: Told, but: str = "") -> Told:
+    for name, text in told.items():
+        if len(text) > MAX_CHARS and name != but:
+            found = f"{name!r} has {len(text):,} characters; expected at most"
+            raise AskedWronglyError(f"{found} {MAX_CHARS:,}")
+    return told
+
+
 _BUSY = _say(HTTPStatus.SERVICE_UNAVAILABLE, "too many questions at once: ask again")
 
 
@@ -252,8 +424,8 @@ class PageServer(ThreadingTCPServer):
         """Return the address of the page, which is its only key."""
         return f"http://{HOST}:{self.port}/{self._secret}/"
 
-    def answer(self, address: str, headers: Message) -> Sent:
-        """Answer a GET, or refuse it with a sentence."""
+    def answer(self, address: str, headers: Message, body: BinaryIO | None = None) -> Sent:
+        """Answer a GET, or a POST with its body; refuse it with a sentence."""
         try:
             parts = urlsplit(address)
         except ValueError:
@@ -264,6 +436,8 @@ class PageServer(ThreadingTCPServer):
         fault = self._foreign(headers, is_page=not name)
         if fault is not None:
             return _say(HTTPStatus.FORBIDDEN, fault)
+        if body is not None:
+            return self._change(name, headers, body)
         if name in _FILES:
             package, file, kind = _FILES[name]
             return Sent(HTTPStatus.OK, kind, resources.files(package).joinpath(file).read_bytes())
@@ -289,18 +463,44 @@ class PageServer(ThreadingTCPServer):
             return "another web page sent this request, and only this page itself may"
         return None
 
+    def _change(self, name: str, headers: Message, body: BinaryIO) -> Sent:
+        """Carry out a change: sent by this page, as JSON of a known length."""
+        if not headers.get_all("Origin"):
+            return _say(HTTPStatus.FORBIDDEN, "only this page may change something (no Origin)")
+        if headers.get_content_type() != _JSON:
+            return _say(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"expected {_JSON}")
+        length = headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdecimal()):
+            return _say(HTTPStatus.LENGTH_REQUIRED, "expected a Content-Length in bytes")
+        if len(length) > len(str(_MOST_BYTES)) or int(length) > _MOST_BYTES:
+            said = f"the change has {length[:20]} bytes; expected at most {_MOST_BYTES:,}"
+            return _say(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said)
+
+        def do() -> Fields:
+            told = parse_json(body.read(int(length)))
+            if not isinstance(told, dict) or not all(
+                isinstance(text, str) for text in cast("Fields", told).values()
+            ):
+                raise AskedWronglyError("expected a JSON object of texts")
+            told = _checked(cast("dict[str, str]", told), but="text")
+            return CHANGES[name.removeprefix("api/")](self._view, told)
+
+        return self._reply(name, CHANGES, do)
+
     def _ask(self, name: str, query: str) -> Sent:
-        try:
-            if name == "report":
-                return self._show_report()
-            if name.removeprefix("api/") not in ANSWERS or not name.startswith("api/"):
-                return _say(HTTPStatus.NOT_FOUND, f"there is no {name!r} here")
+        def do() -> Fields:
             asked = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=8))
-            for parameter, text in asked.items():
-                if len(text) > MAX_CHARS:
-                    found = f"{parameter!r} has {len(text):,} characters; expected at most"
-                    raise AskedWronglyError(f"{found} {MAX_CHARS:,}")
-            found = plain(ANSWERS[name.removeprefix("api/")](self._view, asked))
+            return ANSWERS[name.removeprefix("api/")](self._view, _checked(asked))
+
+        return self._reply(name, ANSWERS, do)
+
+    def _reply(self, name: str, known: Mapping[str, Any], do: Callable[[], Fields]) -> Sent:
+        try:
+            if name == "report" and known is ANSWERS:
+                return self._show_report()
+            if name.removeprefix("api/") not in known or not name.startswith("api/"):
+                return _say(HTTPStatus.NOT_FOUND, f"there is no {name!r} here")
+            found = plain(do())
             return Sent(HTTPStatus.OK, _JSON, json.dumps(found, ensure_ascii=False).encode())
         except UnknownItemError as error:
             return _say(HTTPStatus.NOT_FOUND, error)
@@ -361,10 +561,16 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 10  # s; a browser sends at once
 
     def do_GET(self) -> None:
+        self._answer(None)
+
+    def do_POST(self) -> None:
+        self._answer(self.rfile)
+
+    def _answer(self, body: BinaryIO | None) -> None:
         server = cast("PageServer", self.server)
         with server.place(self.request, self.path) as is_free:
             try:
-                sent = server.answer(self.path, self.headers) if is_free else _BUSY
+                sent = server.answer(self.path, self.headers, body) if is_free else _BUSY
             except Exception as error:
                 # A defect in one answer must not leave the page waiting.
                 what = f"{type(error).__name__} in the server"
@@ -382,7 +588,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Refuse every other method with a plain sentence."""
-        self._send(_say(code, message or "only GET is answered"))
+        self._send(_say(code, message or "only GET and POST are answered"))
 
     def version_string(self) -> str:
         return "noctuary"

@@ -19,11 +19,12 @@ from noctuary.agents import install as installation
 from noctuary.agents import mcp_install as servers
 from noctuary.agents import server as warm
 from noctuary.agents.client import AGENTS
-from noctuary.agents.state import COUNTERS, read_counters
+from noctuary.agents.state import COUNTERS, read_counters, read_spending
 from noctuary.cli import main as cli
 from noctuary.cli.entry import run_hook
 from noctuary.core.errors import NoctuaryError, SnapshotMissingError
 from noctuary.core.store import StorePaths, find_home, find_store, list_stores
+from noctuary.text.marks import visible_line
 
 # `noctuary hook`: what coding agents run at their events; here for its help text.
 
@@ -140,6 +141,9 @@ def _change_lines(change: installation.HookChange) -> Iterator[str]:
         yield f"the old file is kept as {change.backup}"
 
 
+_DAYS, _SESSIONS, _ID_CHARS = 7, 10, 16  # of the tokens that are shown; --json has all
+
+
 @hooks.command()
 @_folder_option
 @cli.json_option
@@ -164,6 +168,7 @@ def status(folder: Path) -> None:
             for event in counters.events
             for p95 in [event.percentile_ms(0.95)]
         ],
+        "tokens": read_spending(home),
         "unread": list(_unread_sessions(home)),
         "fault": counters.fault,
     }
@@ -198,6 +203,13 @@ def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
             line += f"; the deadline cut {event['cut_short']:,} answers short (hook.deadline_ms)"
         code = event["outage_code"]
         yield line if code is None else f"{line}; fails now: {code}"
+    for one in found["tokens"]["days"][:_DAYS]:
+        of = f"{one['sessions']:,} session{'s' * (one['sessions'] != 1)}"
+        yield f"{'tokens':<7}{one['day']:<18}{one['tokens']:>7,} added to {of}"
+    for one in found["tokens"]["sessions"][:_SESSIONS]:
+        who = f"{one['agent'] or '':<7}{(one['session_id'] or 'not ended yet')[:_ID_CHARS]:<18}"
+        where = f", {one['cwd']}" if one["cwd"] else ""
+        yield visible_line(f"{who}{one['tokens']:>7,} tokens, last on {one['last_day']}{where}")
     yield from found["unread"]
 
 
