@@ -12,7 +12,7 @@ function make(tag, told = {}, ...children) {
   for (const [name, value] of Object.entries(told)) {
     if (value !== undefined) made.setAttribute(name, value);
   }
-  made.append(...children.flat().filter((child) => child !== undefined && child !== null && child !== ""));
+  made.append(...children.flat(Infinity).filter((child) => child !== undefined && child !== null && child !== ""));
   return made;
 }
 
@@ -193,7 +193,7 @@ function markOpened() {
   }
 }
 
-// What may be done with one memory: buttons, each with a key, and below them a form or what came of it.
+// What may be done with one memory: buttons with a key each, below them a form or what came of it.
 
 const ACTIONS = {
   confirm: ["k", "Still true"], replace: ["r", "Replace"], end: ["n", "No longer true"],
@@ -202,9 +202,14 @@ const ACTIONS = {
 const REACHES = { "": "as its words say", "reach:everywhere": "every project", "reach:project": "its own project" };
 const HELP = [["/", "ask"], ["\u2191", ""], ["\u2193", "choose"], ["Enter", "open"], ["Esc", "back"]];
 let leave; // closes the form that is open
-let said; // of the last change, for the page that is shown after it
+let said = []; // of the last change, for the page that is shown after it
 
 const backLink = () => make("p", { class: "back" }, make("a", { href: link("", searched()) }, "\u2190 back to the list"));
+
+function takeSaid() {
+  const parts = said.splice(0);
+  return parts.length ? [make("div", { class: "said", role: "status" }, parts)] : [];
+}
 
 /** Show a page, and in the help line what its keys do. */
 function fill(parts) {
@@ -213,159 +218,125 @@ function fill(parts) {
   document.querySelector("footer").replaceChildren(...[...HELP, ...shown].flatMap(([key, does]) => [make("kbd", {}, key), ` ${does} `]));
 }
 
-/** Return the buttons for a memory; `after` shows what came of a change, in a sentence or elements. */
+/** Return the buttons for a memory; `after` takes what to say of a change, and the id to show: null for none. */
 function actionParts(item, state, after, skip) {
   const id = String(item.id); // numbers are ids too
-  const below = make("div", { class: "below", role: "status" });
+  const [below, trouble] = [make("div"), make("div")];
   let isBusy = false;
   const run = async (work) => {
     if (isBusy) return;
     isBusy = true;
-    try {
-      await work();
-    } catch (error) {
-      below.querySelector(".warning")?.remove();
-      below.append(warning(error.message));
-    } finally {
-      isBusy = false;
-    }
+    trouble.replaceChildren();
+    await work().catch((error) => trouble.replaceChildren(warning(error.message)));
+    isBusy = false;
   };
-  const close = () => {
-    below.replaceChildren();
-    leave = undefined;
-  };
-  /** Ask for more below the buttons; `work` is done when it is sent. */
-  const open = (button, title, parts, sends, work) => {
-    const cancel = make("button", { type: "button" }, "Cancel ", make("kbd", {}, "Esc"));
-    const form = make("form", { class: "act", "aria-label": title }, ...parts, make("p", {}, make("button", { class: "send" }, sends), " ", cancel));
-    leave = () => {
-      close();
-      button.focus();
-    };
+  const done = (what, next) => below.isConnected && after(what, next); // not on the page that came meanwhile
+  const send = (name, told, what) => run(() => change(name, { id, ...told }).then(() => done([what])));
+  const close = () => { below.replaceChildren(); leave = undefined; };
+  const open = (button, title, parts, work) => {
+    const cancel = make("button", { type: "button" }, "Cancel", make("kbd", {}, "Esc"));
+    const form = make("form", { class: "act", "aria-label": title }, parts, make("p", {}, make("button", {}, title), " ", cancel));
+    leave = () => { close(); button.focus(); };
     cancel.addEventListener("click", leave);
-    form.addEventListener("submit", (event) => {
-      event.preventDefault();
-      run(work);
-    });
-    form.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
-    });
+    form.addEventListener("submit", (event) => { event.preventDefault(); work(); });
+    form.addEventListener("keydown", (event) => event.key === "Enter" && (event.ctrlKey || event.metaKey) && form.requestSubmit());
     below.replaceChildren(form);
-    form.querySelector("textarea, select, .send").focus();
+    if (!below.isConnected) leave = undefined;
+    form.querySelector("textarea, select, button").focus();
   };
   const does = {
-    confirm: () => run(async () => {
-      await change("confirm", { id });
-      after("Noted: it still holds.");
-    }),
-    end: () => run(async () => {
-      await change("end", state.has_ended ? { id, undo: "yes" } : { id });
-      after(state.has_ended ? "It holds again." : "It has ended: only a recall with an earlier date finds it.");
-    }),
+    confirm: () => send("confirm", {}, "Noted: it still holds."),
+    end: () => (state.has_ended ? send("end", { undo: "yes" }, "It holds again.")
+      : send("end", {}, "It has ended: only a recall with an earlier date finds it.")),
     reach: (button) => {
       const choice = make("select", { "aria-label": "Reach" }, Object.entries(REACHES).map(([value, name]) => make("option", { value }, name)));
       choice.value = state.reach;
-      open(button, "Reach", [make("label", {}, "It holds in ", choice)], "Set", async () => {
-        await change("reach", { id, reach: choice.value });
-        after(`Its reach: ${REACHES[choice.value]}.`);
-      });
+      open(button, "Set", [make("label", {}, "It holds in ", choice)], () => send("reach", { reach: choice.value }, `It holds in ${REACHES[choice.value]}.`));
     },
     replace: (button) => {
       const text = make("textarea", { rows: 4, maxlength: 1_000_000, "aria-label": "What holds now" });
       text.value = item.content;
-      open(button, "Replace", [text, note("It takes over wing, room and tags. Ctrl+Enter keeps it.")], "Keep", async () => {
+      open(button, "Keep", [text, note("It takes over wing, room and tags. Ctrl+Enter keeps it.")], () => run(async () => {
         if (text.value.trim() === item.content.trim()) throw new Error("the text is the same: change it first");
         const kept = await change("replace", { id, text: text.value });
-        const near = kept.similar.flatMap((one) => [" ", memoryLink(one.id)]);
-        after(["Kept as ", memoryLink(kept.id), kept.note ? `; ${kept.note}.` : "; graph and summaries know it after the next night.",
-          ...(near.length ? [" Nearly the same:", ...near] : [])], kept.recallable ? kept.id : undefined);
-      });
+        done(["Kept as ", memoryLink(kept.id), kept.note ? `; ${kept.note}.` : "; the graph knows it after the next night.",
+          ...kept.similar.flatMap((one) => [" Nearly the same: ", memoryLink(one.id), "."])], kept.recallable ? kept.id : undefined);
+      }));
     },
     forget: (button) => run(async () => {
       const plan = await change("forget", { id });
       if (!plan.token) throw new Error(plan.message);
-      open(button, "Forget", forgetParts(plan), "Forget for good", async () => {
-        below.querySelector(".send").textContent = "Forgetting \u2026";
-        const done = await change("forget", { id, token: plan.token });
-        after(receiptParts(done), null);
-      });
+      open(button, "Forget for good", planParts(plan), () => run(async () => done(receiptParts(id, await change("forget", { id, token: plan.token })), null)));
     }),
     skip,
   };
-  const names = [...state.actions, ...(skip ? ["skip"] : [])];
-  const buttons = names.map((name) => {
+  const buttons = [...state.actions, ...(skip ? ["skip"] : [])].map((name) => {
     const [key, title] = ACTIONS[name];
     const button = make("button", { type: "button", "aria-keyshortcuts": key }, name === "end" && state.has_ended ? "True again" : title, make("kbd", {}, key));
-    button.addEventListener("click", () => {
-      close();
-      does[name](button);
-    });
+    button.addEventListener("click", () => { close(); does[name](button); });
     return button;
   });
-  return buttons.length ? [make("div", { class: "actions", role: "group", "aria-label": "Change this memory" }, buttons), below] : [];
+  return buttons.length ? [make("div", { class: "actions", role: "group", "aria-label": "Change this memory" }, buttons), below, trouble] : [];
 }
 
 /** Return what would be forgotten, and from where. */
-function forgetParts(plan) {
+function planParts(plan) {
   const rows = plan.memories.map((m) => {
-    const nights = m.places.filter((name) => /^\d/.test(name)).length;
-    const homes = m.places.filter((name) => !/^\d/.test(name));
-    const from = [...homes, nights ? counted(nights, "snapshots") : ""].filter(Boolean).join(", ");
-    return make("li", {}, note(`[${m.id}] ${when(m.created_at)} \u00b7 in ${from || "no store any more"}`), m.content);
+    const nights = m.places.filter((name) => /^\d/.test(name));
+    const from = [...m.places.filter((name) => !nights.includes(name)), nights.length ? counted(nights.length, "snapshots") : ""];
+    return make("li", {}, note(`[${m.id}] ${when(m.created_at)} \u00b7 in ${from.filter(Boolean).join(", ")}`), m.content);
   });
   const summaries = plan.summaries ? `, and ${counted(plan.summaries, "summaries")} made again without it` : "";
-  return [make("p", {}, make("strong", {}, `${counted(rows.length, "memories")} would be forgotten for good${summaries}. This cannot be undone.`)),
-    make("ol", { class: "line plan" }, rows), ...plan.warnings.map((w) => warning(w))];
+  return [make("p", {}, make("strong", {}, `${counted(rows.length, "memories")} would be forgotten${summaries}. This cannot be undone.`)),
+    make("ol", { class: "line plan" }, rows), plan.warnings.map((w) => warning(w))];
 }
 
-function receiptParts(done) {
-  const removed = Object.entries(done.removed).map(([place, n]) => `${counted(n, "rows")} deleted from the ${place}`);
-  return [make("h2", {}, "Receipt"), make("p", {}, `${done.message}.`), ...removed.map((line) => note(line)), ...done.warnings.map((w) => warning(w))];
+/** Return what was done; as long as the night has to purge it, with a button that runs one. */
+function receiptParts(id, done) {
+  const removed = Object.entries(done.removed).map(([where, n]) => note(`${counted(n, "rows")} deleted: ${where}`));
+  const parts = make("div", {}, make("h2", {}, done.receipt ? "Receipt" : "Hidden"), make("p", {}, `${done.message}.`), removed, done.warnings.map((w) => warning(w)));
+  if (done.receipt || !done.can_purge) return [parts];
+  const purge = make("button", {}, "Purge now: run a night");
+  purge.addEventListener("click", () => {
+    purge.replaceWith("A night runs \u2026");
+    change("forget", { id })
+      .then(({ token, message }) => (token ? change("forget", { id, token, night: "yes" }) : Promise.reject(new Error(message))))
+      .then((purged) => parts.replaceWith(...receiptParts(id, purged)), (error) => parts.append(warning(error.message)));
+  });
+  parts.append(purge);
+  return [parts];
 }
 
-/** Show the state after a change: of the memory, of the one in its place, or of nothing (null). */
-function showChanged(id, at, next) {
-  said = at;
-  listed = undefined;
-  if (next === undefined || next === id) return show();
-  if (next !== null) return void (location.hash = toMemory(next));
-  showList();
-  leave = undefined;
-  fill([backLink(), make("h1", {}, `Memory [${id}]`), ...takeSaid()]);
-}
-
-function takeSaid() {
-  const parts = said ? [make("div", { class: "said", role: "status" }, ...[said].flat())] : [];
-  said = undefined;
-  return parts;
+/** Show what came of a change: the memory, the one in its place, or (null) none any more. */
+function showChanged(id, what, next = id) {
+  [said, listed, leave] = [what, undefined, undefined];
+  if (next === null) {
+    showList();
+    fill([backLink(), make("h1", {}, `Memory [${id}]`), ...takeSaid()]);
+    detail.querySelector("button")?.focus();
+  } else if (String(next) === id) show();
+  else location.hash = toMemory(next);
 }
 
 // Memories that nobody has checked for long, one after the other.
 
 let skipped = [];
 
-async function showReview(_, signal) {
+async function showReview(at, signal) {
   const found = await ask("aged", {}, signal);
   const left = found.memories.filter((one) => !skipped.includes(one.id));
   const parts = [make("h1", {}, "Review"), ...takeSaid()];
   if (!left.length) {
-    parts.push(note(!found.is_own ? "This store holds nothing that `noctuary remember` kept."
-      : found.memories.length ? `All others were checked; ${counted(skipped.length, "memories")} skipped.` : "Nothing to review: every memory was checked lately."));
+    const rest = found.total ? `${counted(found.total, "memories")} left for another time.` : "Nothing to review: every memory was checked lately.";
     skipped = [];
-    return parts;
+    return [...parts, note(found.is_own ? rest : "This store holds nothing that `noctuary remember` kept.")];
   }
   const [one] = left;
-  const [item, state] = await Promise.all([ask("item", { id: one.id }, signal), ask("actions", { id: one.id }, signal)]);
+  const [item, state] = await Promise.all(["item", "actions"].map((name) => ask(name, { id: one.id }, signal)));
+  const next = (what) => { [said, listed] = [what, undefined]; show(); };
+  const skip = () => { skipped.push(one.id); show(); };
   parts.push(note(`${number(found.total - skipped.length)} left \u00b7 ${one.checked_by} ${when(one.checked_at?.slice(0, 10))}${one.valid_until ? `, ends ${when(one.valid_until)}` : ""}`));
-  const after = (what) => {
-    said = what;
-    show();
-  };
-  const skip = () => {
-    skipped.push(one.id);
-    show();
-  };
-  return [...parts, ...memoryParts(item, actionParts(item, state, after, skip))];
+  return [...parts, ...memoryParts({ ...item, ...state }, actionParts(item, state, next, skip))];
 }
 
 // One memory: all of it, why it came back, what was before and after, what it is connected with.
@@ -381,7 +352,7 @@ async function showMemory({ id, q, wing: narrowed }, signal) {
   if (signal.aborted) return [];
   const parts = [make("h1", {}, `Memory [${id}]`), ...takeSaid()];
   if (item.status === "rejected") parts.push(warning(item.reason.message));
-  else if (state.status === "rejected") parts.push(...memoryParts(item.value), warning(state.reason.message));
+  else if (state.status === "rejected" || item.value.kind === "summary") parts.push(...memoryParts(item.value));
   else parts.push(...memoryParts({ ...item.value, ...state.value }, actionParts(item.value, state.value, (what, next) => showChanged(id, what, next))));
   if (why.status === "rejected" && item.status === "rejected") return parts; // both say the same
   if (why.status === "rejected") parts.push(warning(why.reason.message));

@@ -26,9 +26,10 @@ from hmac import compare_digest
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from importlib import resources
+from io import BufferedIOBase
 from pathlib import Path
 from socketserver import ThreadingTCPServer
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
@@ -125,22 +126,16 @@ def _newest(view: View, asked: Asked) -> Fields:
         # Among memories of the same minute, people's words come first.
         said = ~_is_chatter(seen, positions)
         order = positions[np.lexsort((positions, moments, said, moments // _MINUTE_US))[::-1]]
-        every: list[MemoryRecord | int] = [*fresh, *order.tolist()]
-        start = 1 + _place_of(seen, asked["after"], every) if "after" in asked else 0
-        shown = every[start : start + _count(asked)]
-        listed = [_listed(seen, changed.get(one, one)) for one in shown]
-        left = len(every) - start - len(shown)
+        start, after, ids = 0, asked.get("after"), [memory.memory_id for memory in fresh]
+        if after in ids:
+            start = ids.index(after) + 1
+        elif after is not None:
+            start = len(ids) + int(np.flatnonzero(order == seen.find(after)).sum()) + 1
+        known: list[int] = order.tolist()
+        every = [*fresh, *(changed.get(position, position) for position in known)]
+        listed = [_listed(seen, one) for one in every[start : start + _count(asked)]]
+        left = len(every) - start - len(listed)
         return {"memories": listed, "total": len(every), "left": left}
-
-
-def _place_of(seen: Seen, asked: str, every: Sequence[MemoryRecord | int]) -> int:
-    ids = [None if isinstance(one, int) else one.memory_id for one in every]
-    if asked in ids:
-        return ids.index(asked)
-    position = seen.find(asked)
-    if position not in every:
-        raise UnknownItemError(f"the memory {asked!r} has left this list: load it again")
-    return every.index(position)
 
 
 def _is_chatter(seen: Seen, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -202,39 +197,39 @@ def _own_prefix(seen: Seen) -> str | None:
     return OWN_PREFIX if OWN_PREFIX.rstrip(":") in (source.get("members") or {}) else None
 
 
-def _own_row(seen: Seen, item_id: str) -> Fields | None:
-    """Return the row of a visible memory, None where this page may not change it."""
-    live, prefix = seen.live_memory(item_id), _own_prefix(seen)
-    reader = seen.recaller.reader
+def _own_row(seen: Seen, asked: Asked) -> Fields:
+    """Return the row of a visible memory; raise an `UnknownItemError` where it may not change."""
+    live, prefix, row = seen.live_memory(asked.get("id", "")), _own_prefix(seen), None
     if live is None:
-        position = seen.find(item_id)
-        memory_id = str(reader.public_ids([position])[position])
+        position = seen.find(asked.get("id", ""))
+        memory_id = str(seen.recaller.reader.public_ids([position])[position])
     else:
         memory_id = live.memory_id
-    if prefix is None or not memory_id.startswith(prefix):
-        return None
-    number = memory_id.removeprefix(prefix)
-    if not (number.isascii() and number.isdecimal() and len(number) <= _LONGEST_ID):
-        return None  # a turn or a summary
-    row = reviews.read_row(find_home() / OWN_FILE, int(number))
-    is_own = row is not None and row["user"] in (None, "", seen.user)
-    return row if row is not None and is_own and seen.wing in (None, row["wing"]) else None
+    if prefix is not None and memory_id.startswith(prefix):
+        number = memory_id.removeprefix(prefix)  # of a turn or a summary it is none
+        if number.isascii() and number.isdecimal() and len(number) <= _LONGEST_ID:
+            row = reviews.read_row(find_home() / OWN_FILE, int(number))
+    if row and row["user"] in (None, seen.user) and seen.wing in (None, row["wing"]):
+        return row
+    raise UnknownItemError(
+        f"the memory {memory_id!r} is not one of your own store that this page may change; "
+        "nothing was changed"
+    )
 
 
 def _actions(seen: Seen, asked: Asked) -> Fields:
     """Say what may be done with a memory, and how it stands in the own store."""
-    row = _own_row(seen, asked.get("id", ""))
-    if row is None:
-        position = seen.position_of(asked.get("id", ""))
-        is_memory = position is None or position < seen.recaller.reader.count
-        return {"actions": ["forget"] if is_memory else []}
+    try:
+        row = _own_row(seen, asked)
+    except UnknownItemError:
+        return {"actions": ["forget"]}  # the rest is its source's
     ends_us, _ = read_end_us(row["valid_until"])
-    tags = {tag.strip().casefold() for tag in row["tags"].split(",")}
+    tags = {tag.strip().casefold() for tag in (row["tags"] or "").split(",")}
     newer = row["replaced_by"]
     # A memory replaces one of its own user only.
-    names = ("confirm", "replace", "end", "reach", "forget")
+    replace = ["replace"] if row["user"] == seen.user else []
     return {
-        "actions": [n for n in names if n != "replace" or row["user"] == seen.user],
+        "actions": ["confirm", *replace, "end", "reach", "forget"],
         "confirmed_at": row["confirmed_at"],
         "valid_until": row["valid_until"],
         "has_ended": ends_us is not None and ends_us <= time.time_ns() // 1000,
@@ -245,72 +240,53 @@ def _actions(seen: Seen, asked: Asked) -> Fields:
 
 def _aged(seen: Seen, asked: Asked) -> Fields:
     """Return the memories of the own store that `noctuary review` goes through, as far as shown."""
-    prefix, reader = _own_prefix(seen), seen.recaller.reader
+    prefix = _own_prefix(seen)
     if prefix is None:
         return {"memories": [], "total": 0, "is_own": False}
     now = datetime.now(UTC)
     aged = reviews.find_aged(seen.recaller.paths.root, prefix, now=now, user=seen.user)
-    live = seen.see_live(Scope(wing=seen.wing, user=seen.user))
-    here = {row.memory.memory_id for row in live.state.rows} if live is not None else set[str]()
-    places = reader.positions_of([f"{prefix}{one.id}" for one in aged])
-    here |= {memory_id for memory_id, place in places.items() if seen.allowed[place]}
-    shown = [one for one in aged if f"{prefix}{one.id}" in here]
-    told = [{**one.to_json(), "id": f"{prefix}{one.id}"} for one in shown[:MAX_MEMORIES]]
-    return {"memories": told, "total": len(shown), "is_own": True}
+    told = [{**one.to_json(), "id": f"{prefix}{one.id}"} for one in aged]
+    shown = [m for m in told if seen.position_of(m["id"]) is not None or seen.live_memory(m["id"])]
+    return {"memories": shown[:MAX_MEMORIES], "total": len(shown), "is_own": True}
 
 
 Told = Mapping[str, str]
+Night = Callable[[Any], Any] | None  # of a plan: what runs the night that purges it
 
 
-def _change_row(change: Callable[[Path, int, Told], int], view: View, told: Told) -> Fields:
-    with view.open() as seen:
-        row = _own_row(seen, told.get("id", ""))
-    if row is None or not change(find_home() / OWN_FILE, row["id"], told):
-        raise UnknownItemError(
-            f"the memory {told.get('id', '')!r} is not one of your own store that this page may "
-            "change; nothing was changed"
-        )
-    return {"id": told["id"]}
-
-
-def _confirm(path: Path, number: int, told: Told) -> int:
-    return reviews.confirm(path, [number], datetime.now(UTC))
-
-
-def _end(path: Path, number: int, told: Told) -> int:
-    now = datetime.now(UTC)
-    return reviews.end(path, [number], None if told.get("undo") else now, now)
-
-
-def _set_reach(path: Path, number: int, told: Told) -> int:
-    tag = told.get("reach", "")
-    if tag not in ("", *TAGS):
+def _mark(what: str, view: View, told: Told, _: Night) -> Fields:
+    """Confirm a memory, end it, or set its reach."""
+    row, path, now = _in_snapshot(_own_row, view, told), find_home() / OWN_FILE, datetime.now(UTC)
+    if what == "confirm":
+        done = reviews.confirm(path, [row["id"]], now)
+    elif what == "end":
+        done = reviews.end(path, [row["id"]], None if told.get("undo") else now, now)
+    elif (tag := told.get("reach", "")) not in ("", *TAGS):
         raise AskedWronglyError(f"reach is {tag!r}; expected {', '.join(TAGS)} or nothing")
-    return reviews.set_reach(path, number, tag, datetime.now(UTC))
+    else:
+        done = reviews.set_reach(path, row["id"], tag, now)
+    return {"changed": done}
 
 
-def _replace(view: View, told: Told) -> Fields:
+def _replace(view: View, told: Told, _: Night) -> Fields:
     """Remember a text in the place of a memory, with its tags."""
-    with view.open() as seen:
-        row = _own_row(seen, told.get("id", ""))
-    if row is None:
-        raise UnknownItemError(f"there is no memory {told.get('id', '')!r} that can be replaced")
+    row = _in_snapshot(_own_row, view, told)
     return remember_in_view(
-        view, told.get("text", ""), wing=None, room=None, tags=row["tags"].split(","),
+        view, told.get("text", ""), wing=None, room=None, tags=(row["tags"] or "").split(","),
         importance=DEFAULT_IMPORTANCE, supersedes=row["id"], until=None, wait_s=WAIT_S,
         origin=Origin.USER,
     )  # fmt: skip
 
 
-def _forget(view: View, told: Told) -> Fields:
-    """Return the plan of forgetting a memory; with its token, forget it."""
-    return forget_in_view(view, [told.get("id", "")], told.get("token") or None)
+def _forget(view: View, told: Told, night: Night) -> Fields:
+    """Return the plan of forgetting a memory; with its token, hide it, and purge it if asked."""
+    runs = night if told.get("night") else None
+    found = forget_in_view(view, [told.get("id", "")], told.get("token") or None, runs)
+    return {**found, "can_purge": night is not None}
 
 
-CHANGES: Mapping[str, Callable[[View, Told], Fields]] = {
-    "confirm": partial(_change_row, _confirm),
-    "end": partial(_change_row, _end),
-    "reach": partial(_change_row, _set_reach),
+CHANGES: Mapping[str, Callable[[View, Told, Night], Fields]] = {
+    **{name: partial(_mark, name) for name in ("confirm", "end", "reach")},
     "replace": _replace,
     "forget": _forget,
 }
@@ -381,12 +357,11 @@ def _say(status: int, sentence: object) -> Sent:
     return Sent(status, _TEXT, f"{visible(str(sentence))}\n".encode())
 
 
-def _checked(told: Told, but: str = "") -> Told:
+def _check_lengths(told: Told) -> None:
     for name, text in told.items():
-        if len(text) > MAX_CHARS and name != but:
-            found = f"{name!r} has {len(text):,} characters; expected at most"
+        if len(text) > MAX_CHARS:
+            found = f"{name[:MAX_CHARS]!r} has {len(text):,} characters; expected at most"
             raise AskedWronglyError(f"{found} {MAX_CHARS:,}")
-    return told
 
 
 _BUSY = _say(HTTPStatus.SERVICE_UNAVAILABLE, "too many questions at once: ask again")
@@ -399,9 +374,9 @@ class PageServer(ThreadingTCPServer):
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self, view: View, port: int = 0) -> None:
-        """Listen on a port of loopback, 0 for a free one."""
-        self._view = view
+    def __init__(self, view: View, port: int = 0, night: Night = None) -> None:
+        """Listen on a port of loopback, 0 for a free one; `night` purges what is forgotten."""
+        self._view, self._night = view, night
         self._secret = secrets.token_urlsafe(_SECRET_BYTES)
         self._free = threading.Semaphore(_MOST_REQUESTS)
         self._strangers: OrderedDict[Any, None] = OrderedDict()  # the oldest first
@@ -424,7 +399,7 @@ class PageServer(ThreadingTCPServer):
         """Return the address of the page, which is its only key."""
         return f"http://{HOST}:{self.port}/{self._secret}/"
 
-    def answer(self, address: str, headers: Message, body: BinaryIO | None = None) -> Sent:
+    def answer(self, address: str, headers: Message, body: BufferedIOBase | None = None) -> Sent:
         """Answer a GET, or a POST with its body; refuse it with a sentence."""
         try:
             parts = urlsplit(address)
@@ -463,7 +438,7 @@ class PageServer(ThreadingTCPServer):
             return "another web page sent this request, and only this page itself may"
         return None
 
-    def _change(self, name: str, headers: Message, body: BinaryIO) -> Sent:
+    def _change(self, name: str, headers: Message, body: BufferedIOBase) -> Sent:
         """Carry out a change: sent by this page, as JSON of a known length."""
         if not headers.get_all("Origin"):
             return _say(HTTPStatus.FORBIDDEN, "only this page may change something (no Origin)")
@@ -477,20 +452,19 @@ class PageServer(ThreadingTCPServer):
             return _say(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said)
 
         def do() -> Fields:
-            told = parse_json(body.read(int(length)))
-            if not isinstance(told, dict) or not all(
-                isinstance(text, str) for text in cast("Fields", told).values()
-            ):
+            told = cast("Fields", parse_json(body.read(int(length))))
+            if type(told) is not dict or any(type(text) is not str for text in told.values()):
                 raise AskedWronglyError("expected a JSON object of texts")
-            told = _checked(cast("dict[str, str]", told), but="text")
-            return CHANGES[name.removeprefix("api/")](self._view, told)
+            _check_lengths({**told, "text": ""})
+            return CHANGES[name.removeprefix("api/")](self._view, told, self._night)
 
         return self._reply(name, CHANGES, do)
 
     def _ask(self, name: str, query: str) -> Sent:
         def do() -> Fields:
             asked = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=8))
-            return ANSWERS[name.removeprefix("api/")](self._view, _checked(asked))
+            _check_lengths(asked)
+            return ANSWERS[name.removeprefix("api/")](self._view, asked)
 
         return self._reply(name, ANSWERS, do)
 
@@ -560,13 +534,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     timeout = 10  # s; a browser sends at once
 
-    def do_GET(self) -> None:
-        self._answer(None)
-
-    def do_POST(self) -> None:
-        self._answer(self.rfile)
-
-    def _answer(self, body: BinaryIO | None) -> None:
+    def do_GET(self, body: BufferedIOBase | None = None) -> None:
         server = cast("PageServer", self.server)
         with server.place(self.request, self.path) as is_free:
             try:
@@ -576,6 +544,9 @@ class _Handler(BaseHTTPRequestHandler):
                 what = f"{type(error).__name__} in the server"
                 sent = _say(HTTPStatus.INTERNAL_SERVER_ERROR, what)
         self._send(sent)
+
+    def do_POST(self) -> None:
+        self.do_GET(self.rfile)
 
     def _send(self, sent: Sent) -> None:
         self.send_response(sent.status)

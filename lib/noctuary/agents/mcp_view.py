@@ -314,8 +314,13 @@ def remember_in_view(
 _TOKEN_CHARS = 16
 
 
-def forget_in_view(view: View, ids: Sequence[MemoryId], token: str | None) -> Fields:
-    """Return the plan of forgetting some memories; with its token, carry it out."""
+def forget_in_view(
+    view: View, ids: Sequence[MemoryId], token: str | None, night: Any = None
+) -> Fields:
+    """Return the plan of forgetting some memories; with its token, carry it out.
+
+    `night` returns what runs a night on a plan, for `apply_forget`.
+    """
     # Here: it takes as long to load as everything else, and few sessions forget.
     from noctuary.snapshot.forget import apply_forget
     from noctuary.snapshot.forget_plan import plan_forget
@@ -343,7 +348,7 @@ def forget_in_view(view: View, ids: Sequence[MemoryId], token: str | None) -> Fi
             "token, and show the user what would be forgotten; nothing was changed"
         )
     else:
-        done = apply_forget(plan)
+        done = apply_forget(plan, night=None if night is None else night(plan))
         told = {"message": done.message, "forgotten": True, "more": done.warnings}
         told |= {"receipt": done.to_json()["receipt"], "removed": dict(done.removed)}
     return {

@@ -452,26 +452,23 @@ def read_session(path: Path) -> SessionState:
 def read_spending(home: Path) -> dict[str, list[dict[str, Any]]]:
     """Return the tokens that hooks added per day and per session, newest first."""
     # Only the journal names a session, once its agent has stopped.
-    names = {
-        session_file(home / SESSIONS, e.agent, e.session_id).name: e
+    names: dict[Path, dict[str, Any]] = {
+        session_file(home / SESSIONS, e.agent, e.session_id): e._asdict()
         for e in read_journal(home / JOURNAL)
     }
     days: dict[str, list[int]] = {}
     sessions: list[dict[str, Any]] = []
-    for path in sorted((home / SESSIONS).glob("*.json")):
+    for path in (home / SESSIONS).glob("*.json"):
         spent = read_rows(Spent, read_json(path, _MAX_BYTES)[0], "spent", _FORMAT)
         for day, tokens in spent:
             days.setdefault(day, []).append(tokens)
         if spent:
             told = {"last_day": max(spent).day, "tokens": sum(one.tokens for one in spent)}
-            entry = names.get(path.name)
-            named = ("agent", "session_id", "cwd")
-            sessions.append(told | {n: entry and getattr(entry, n) for n in named})
+            named = {n: names.get(path, {}).get(n) for n in ("agent", "session_id", "cwd")}
+            sessions.append(told | named)
     sessions.sort(key=lambda one: (one["last_day"], one["tokens"]), reverse=True)
-    per_day = [
-        {"day": day, "tokens": sum(each), "sessions": len(each)}
-        for day, each in sorted(days.items(), reverse=True)
-    ]
+    newest = sorted(days.items(), reverse=True)
+    per_day = [{"day": day, "tokens": sum(n), "sessions": len(n)} for day, n in newest]
     return {"days": per_day, "sessions": sessions}
 
 

@@ -334,12 +334,13 @@ def browse(user: str | None, wing: str | None, port: int, no_open: bool, store: 
     """
     from noctuary.agents.browse import PageServer, open_page
     from noctuary.agents.mcp_view import View
+    from noctuary.cli.forget import night_for
 
     view = View(store, user=user, wing=wing)
     directory = view.store()
     with view.open() as seen:  # faults of the store are printed here, not on the page
         cli.warn(*cli.coded(seen.warnings))
-    with PageServer(view, port) as server:
+    with PageServer(view, port, night_for if cli.is_installed("dagster") else None) as server:
 
         def stop(*_: object) -> None:
             threading.Thread(target=server.shutdown).start()  # it waits for the loop that runs here

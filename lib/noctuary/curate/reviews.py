@@ -74,10 +74,7 @@ def about(content: str) -> About:
 
 
 def find_aged(store: Path, prefix: str, *, now: datetime, user: str | None) -> list[Aged]:
-    """Return the memories of the own store to look at, as a store of its nights knows them.
-
-    `prefix` begins their ids in that store. Raises as `list_aged`.
-    """
+    """Return those that a store of nights does not hide; its ids begin with `prefix`."""
 
     def last_recalls(ids: Sequence[int]) -> Sequence[int]:
         with closing(UsageReader(StorePaths(store).usage)) as usage:
