@@ -357,11 +357,11 @@ async function showMemory({ id, q, wing: narrowed }, signal) {
   if (why.status === "rejected" && item.status === "rejected") return parts; // both say the same
   if (why.status === "rejected") parts.push(warning(why.reason.message));
   else if (why.value) parts.push(...whyParts(why.value, q));
-  if (item.status === "rejected") return parts;
+  // The graph knows what the last night read.
+  if (item.status === "rejected" || related.status === "rejected") return parts;
   if (item.value.kind === "summary") parts.push(...await clusterParts(id, signal));
   else parts.push(...await timelineParts(item.value, signal));
-  if (related.status === "fulfilled") parts.push(...relatedParts(related.value));
-  return parts;
+  return [...parts, ...relatedParts(related.value)];
 }
 
 function memoryParts(item, actions = []) {
