@@ -203,7 +203,6 @@ const REACHES = { "": "as its words say", "reach:everywhere": "every project", "
 const HELP = [["/", "ask"], ["\u2191", ""], ["\u2193", "choose"], ["Enter", "open"], ["Esc", "back"]];
 let leave; // closes the form that is open
 let said = []; // of the last change, for the page that is shown after it
-
 const backLink = () => make("p", { class: "back" }, make("a", { href: link("", searched()) }, "\u2190 back to the list"));
 
 function takeSaid() {
@@ -282,9 +281,8 @@ function actionParts(item, state, after, skip) {
 /** Return what would be forgotten, and from where. */
 function planParts(plan) {
   const rows = plan.memories.map((m) => {
-    const nights = m.places.filter((name) => /^\d/.test(name));
-    const from = [...m.places.filter((name) => !nights.includes(name)), nights.length ? counted(nights.length, "snapshots") : ""];
-    return make("li", {}, note(`[${m.id}] ${when(m.created_at)} \u00b7 in ${from.filter(Boolean).join(", ")}`), m.content);
+    const from = [...m.places, ...(m.snapshots ? [counted(m.snapshots, "snapshots")] : [])];
+    return make("li", {}, note(`[${m.id}] ${when(m.created_at)} \u00b7 in ${from.join(", ")}`), m.content);
   });
   const summaries = plan.summaries ? `, and ${counted(plan.summaries, "summaries")} made again without it` : "";
   return [make("p", {}, make("strong", {}, `${counted(rows.length, "memories")} would be forgotten${summaries}. This cannot be undone.`)),
@@ -583,7 +581,6 @@ function move(by) {
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
   const isTyping = event.target.matches("input, select, textarea");
-  const wasOpen = leave !== undefined;
   // Not where another memory of the list is chosen than the opened one.
   const action = !isTyping && !event.target.matches(".hit:not([aria-current])") && /^[a-z]$/.test(event.key)
     && detail.querySelector(`.actions [aria-keyshortcuts="${event.key}"]`);
@@ -598,14 +595,14 @@ document.addEventListener("keydown", (event) => {
     const first = list.querySelector(".hit");
     first?.focus(); // so that the next key is for the memory
     first?.click();
-  } else if (event.key === "Escape") {
-    if (leave) leave();
-    else if (PAGES[here().path]) location.hash = link("", searched());
+  } else if (event.key === "Escape" && leave) leave();
+  else if (event.key === "Escape") {
+    if (PAGES[here().path]) location.hash = link("", searched());
     else if (query.value) {
       query.value = "";
       search();
     }
-    if (!wasOpen) query.focus();
+    query.focus();
   } else if (action) action.click();
   else return;
   event.preventDefault();

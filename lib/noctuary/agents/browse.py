@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import secrets
 import socket
 import sys
@@ -131,8 +132,7 @@ def _newest(view: View, asked: Asked) -> Fields:
             start = ids.index(after) + 1
         elif after is not None:
             start = len(ids) + int(np.flatnonzero(order == seen.find(after)).sum()) + 1
-        known: list[int] = order.tolist()
-        every = [*fresh, *(changed.get(position, position) for position in known)]
+        every = [*fresh, *(changed.get(position, position) for position in order.tolist())]
         listed = [_listed(seen, one) for one in every[start : start + _count(asked)]]
         left = len(every) - start - len(listed)
         return {"memories": listed, "total": len(every), "left": left}
@@ -185,8 +185,6 @@ def _count(asked: Asked) -> int:
 # What the page may do with a memory: one that it shows. Rows are changed in the own store alone;
 # forgetting and remembering keep the guards of the MCP tools.
 
-_LONGEST_ID = 18  # digits of a row's number
-
 
 def _own_prefix(seen: Seen) -> str | None:
     """Return what begins the ids of the own store's rows here; None where there are none."""
@@ -206,8 +204,8 @@ def _own_row(seen: Seen, asked: Asked) -> Fields:
     else:
         memory_id = live.memory_id
     if prefix is not None and memory_id.startswith(prefix):
-        number = memory_id.removeprefix(prefix)  # of a turn or a summary it is none
-        if number.isascii() and number.isdecimal() and len(number) <= _LONGEST_ID:
+        number = memory_id.removeprefix(prefix)
+        if re.fullmatch(r"[0-9]{1,18}", number):  # else it is a turn or a summary
             row = reviews.read_row(find_home() / OWN_FILE, int(number))
     if row and row["user"] in (None, seen.user) and seen.wing in (None, row["wing"]):
         return row
@@ -225,7 +223,6 @@ def _actions(seen: Seen, asked: Asked) -> Fields:
         return {"actions": ["forget"]}  # the rest is its source's
     ends_us, _ = read_end_us(row["valid_until"])
     tags = {tag.strip().casefold() for tag in (row["tags"] or "").split(",")}
-    newer = row["replaced_by"]
     # A memory replaces one of its own user only.
     replace = ["replace"] if row["user"] == seen.user else []
     return {
@@ -234,7 +231,7 @@ def _actions(seen: Seen, asked: Asked) -> Fields:
         "valid_until": row["valid_until"],
         "has_ended": ends_us is not None and ends_us <= time.time_ns() // 1000,
         "reach": next((tag for tag in TAGS if tag in tags), ""),
-        "replaced_by": None if newer is None else f"{_own_prefix(seen)}{newer}",
+        "replaced_by": row["replaced_by"] and f"{_own_prefix(seen)}{row['replaced_by']}",
     }
 
 
@@ -250,11 +247,10 @@ def _aged(seen: Seen, asked: Asked) -> Fields:
     return {"memories": shown[:MAX_MEMORIES], "total": len(shown), "is_own": True}
 
 
-Told = Mapping[str, str]
 Night = Callable[[Any], Any] | None  # of a plan: what runs the night that purges it
 
 
-def _mark(what: str, view: View, told: Told, _: Night) -> Fields:
+def _mark(what: str, view: View, told: Asked, _: Night) -> Fields:
     """Confirm a memory, end it, or set its reach."""
     row, path, now = _in_snapshot(_own_row, view, told), find_home() / OWN_FILE, datetime.now(UTC)
     if what == "confirm":
@@ -268,7 +264,7 @@ def _mark(what: str, view: View, told: Told, _: Night) -> Fields:
     return {"changed": done}
 
 
-def _replace(view: View, told: Told, _: Night) -> Fields:
+def _replace(view: View, told: Asked, _: Night) -> Fields:
     """Remember a text in the place of a memory, with its tags."""
     row = _in_snapshot(_own_row, view, told)
     return remember_in_view(
@@ -278,14 +274,13 @@ def _replace(view: View, told: Told, _: Night) -> Fields:
     )  # fmt: skip
 
 
-def _forget(view: View, told: Told, night: Night) -> Fields:
+def _forget(view: View, told: Asked, night: Night) -> Fields:
     """Return the plan of forgetting a memory; with its token, hide it, and purge it if asked."""
-    runs = night if told.get("night") else None
-    found = forget_in_view(view, [told.get("id", "")], told.get("token") or None, runs)
-    return {**found, "can_purge": night is not None}
+    asked = [told.get("id", "")], told.get("token") or None, night if told.get("night") else None
+    return {**forget_in_view(view, *asked), "can_purge": night is not None}
 
 
-CHANGES: Mapping[str, Callable[[View, Told, Night], Fields]] = {
+CHANGES: Mapping[str, Callable[[View, Asked, Night], Fields]] = {
     **{name: partial(_mark, name) for name in ("confirm", "end", "reach")},
     "replace": _replace,
     "forget": _forget,
@@ -357,7 +352,7 @@ def _say(status: int, sentence: object) -> Sent:
     return Sent(status, _TEXT, f"{visible(str(sentence))}\n".encode())
 
 
-def _check_lengths(told: Told) -> None:
+def _check_lengths(told: Asked) -> None:
     for name, text in told.items():
         if len(text) > MAX_CHARS:
             found = f"{name[:MAX_CHARS]!r} has {len(text):,} characters; expected at most"
@@ -445,10 +440,8 @@ class PageServer(ThreadingTCPServer):
         if headers.get_content_type() != _JSON:
             return _say(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"expected {_JSON}")
         length = headers.get("Content-Length", "")
-        if not (length.isascii() and length.isdecimal()):
-            return _say(HTTPStatus.LENGTH_REQUIRED, "expected a Content-Length in bytes")
-        if len(length) > len(str(_MOST_BYTES)) or int(length) > _MOST_BYTES:
-            said = f"the change has {length[:20]} bytes; expected at most {_MOST_BYTES:,}"
+        if not re.fullmatch(r"[0-9]{1,9}", length) or int(length) > _MOST_BYTES:
+            said = f"Content-Length is {length[:20]!r}; expected at most {_MOST_BYTES} (bytes)"
             return _say(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said)
 
         def do() -> Fields:

@@ -317,10 +317,7 @@ _TOKEN_CHARS = 16
 def forget_in_view(
     view: View, ids: Sequence[MemoryId], token: str | None, night: Any = None
 ) -> Fields:
-    """Return the plan of forgetting some memories; with its token, carry it out.
-
-    `night` returns what runs a night on a plan, for `apply_forget`.
-    """
+    """Return the plan of forgetting some memories; with its token, carry it out."""
     # Here: it takes as long to load as everything else, and few sessions forget.
     from noctuary.snapshot.forget import apply_forget
     from noctuary.snapshot.forget_plan import plan_forget
@@ -357,10 +354,11 @@ def forget_in_view(
         "memories": [
             {
                 "id": one.memory_id, "created_at": iso(one.created_at_us), "wing": one.wing,
-                "user": one.user, "places": list(memory.places), **cut_content(one.content),
+                "user": one.user, "places": [p for p in memory.places if not p[0].isdigit()],
+                "snapshots": sum(p[0].isdigit() for p in memory.places),
+                **cut_content(one.content),
             }
-            for memory in plan.memories
-            for one in [memory.record]
+            for memory, one in zip(plan.memories, records, strict=True)
         ],
         "unknown": list(plan.unknown) or None,
         "warnings": [*plan.notes, *told.pop("more", ())],

@@ -204,8 +204,7 @@ def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
         code = event["outage_code"]
         yield line if code is None else f"{line}; fails now: {code}"
     for one in found["tokens"]["days"][:_DAYS]:
-        of = f"{one['sessions']:,} session{'s' * (one['sessions'] != 1)}"
-        yield f"{'tokens':<7}{one['day']:<18}{one['tokens']:>7,} added to {of}"
+        yield f"{'tokens':<7}{one['day']:<18}{one['tokens']:>7,} (sessions: {one['sessions']:,})"
     for one in found["tokens"]["sessions"][:_SESSIONS]:
         who = f"{one['agent'] or '':<7}{(one['session_id'] or 'not ended yet')[:_ID_CHARS]:<18}"
         where = f", {one['cwd']}" if one["cwd"] else ""

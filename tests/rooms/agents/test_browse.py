@@ -575,7 +575,7 @@ BAD_CHANGES: dict[str, tuple[bytes, dict[str, str], int]] = {
     "a-rebound-name": (b"{}", {"Host": "evil.example:{port}"}, 403),
     "a-form": (b"id=1", {"Content-Type": "application/x-www-form-urlencoded"}, 415),
     "plain-text": (b'{"id": "1"}', {"Content-Type": "text/plain"}, 415),
-    "no-length": (b"", {"Content-Length": "-1"}, 411),
+    "no-length": (b"", {"Content-Length": "-1"}, 413),
     "too-long": (b"{}", {"Content-Length": "9" * 40}, 413),
     "a-bit-too-long": (b"{}", {"Content-Length": "2000001"}, 413),
     "no-json": (b"\xff{", {}, 400),
