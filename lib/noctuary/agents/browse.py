@@ -132,7 +132,7 @@ def _newest(view: View, asked: Asked) -> Fields:
             start = ids.index(after) + 1
         elif after is not None:
             start = len(ids) + int(np.flatnonzero(order == seen.find(after)).sum()) + 1
-        every = [*fresh, *(changed.get(position, position) for position in order.tolist())]
+        every = [*fresh, *(changed.get(p, p) for p in map(int, order))]
         listed = [_listed(seen, one) for one in every[start : start + _count(asked)]]
         left = len(every) - start - len(listed)
         return {"memories": listed, "total": len(every), "left": left}
