@@ -162,7 +162,7 @@ KEY = "The spare key hangs behind the blue door."
 @pytest.fixture
 def own(home: Path) -> Store:
     """An own store of long ago, with a night on it; the last memory is hostile."""
-    for text in (SERVER, TEA, KEY, f"key {HOSTILE} \u202e"):
+    for text in (SERVER, TEA, KEY, f"key {HOSTILE} \u202e {'W' * 3_000}"):
         path = remember(text, wing="mill", tags=HOSTILE.replace(",", " ")).path
     Cache(path).run(
         "UPDATE memories SET created_at = ?, updated_at = ?", *["2024-03-01T09:00:00"] * 2
@@ -284,11 +284,13 @@ def test_a_person_walks_through_what_has_aged_by_keys_alone(
         assert rows[1][2]
         assert rows[2][3]
         assert "<script>" in rows[5][0]
+        assert rows[5][0].endswith("W and more")
         tab.open(f"{link}#/memory?id=5")
         tab.wait("document.querySelector('.actions')")
         for key, what in (("e", "select"), ("r", "textarea"), ("f", ".plan")):
             tab.press(key)
             tab.wait(f"document.querySelector('.act {what}')")
+            assert tab.run("document.documentElement.scrollWidth") <= width
             tab.press("Escape")
         assert tab.run("document.querySelectorAll('img, script:not([src]), [onfocus]').length") == 0
     assert defects(tab) == []

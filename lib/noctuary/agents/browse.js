@@ -349,7 +349,7 @@ async function showMemory({ id, q, wing: narrowed }, signal) {
   const [item, state, related, why] = await Promise.allSettled(asked);
   if (signal.aborted) return [];
   const parts = [make("h1", {}, `Memory [${id}]`), ...takeSaid()];
-  if (item.status === "rejected") parts.push(warning(item.reason.message));
+  if (item.status === "rejected") parts.push(...(parts.length > 1 ? [] : [warning(item.reason.message)]));
   else if (state.status === "rejected" || item.value.kind === "summary") parts.push(...memoryParts(item.value));
   else parts.push(...memoryParts({ ...item.value, ...state.value }, actionParts(item.value, state.value, (what, next) => showChanged(id, what, next))));
   if (why.status === "rejected" && item.status === "rejected") return parts; // both say the same

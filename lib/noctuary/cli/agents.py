@@ -148,7 +148,7 @@ _DAYS, _SESSIONS, _ID_CHARS = 7, 10, 16  # of the tokens that are shown; --json 
 @_folder_option
 @cli.json_option
 def status(folder: Path) -> None:
-    """Show where hooks are installed and how they perform.
+    """Show where hooks are installed, how they perform, and the tokens that they added to prompts.
 
     Looks at the user's settings, those of --folder, and every other place of an installation.
 
@@ -323,10 +323,11 @@ def serve(idle_minutes: float, clients: int, store: str | None) -> None:
 @cli.flag("--no-open", "Print the link, and open no browser.")
 @cli.store_options
 def browse(user: str | None, wing: str | None, port: int, no_open: bool, store: str | None) -> None:
-    """Show a store on a page in your browser: recall, why, single memories, concepts, last night.
+    """Show a store on a page in your browser: recall, why, memories, concepts, last night, tokens.
 
-    The page only reads, and nothing you look at is logged. The link holds a secret, new each time:
-    whoever knows it and can reach this machine's loopback reads what the page shows. Ctrl-C or
+    You can forget the memories that it shows; those of your own store you can also replace,
+    confirm, end, or give a reach. Nothing you look at is logged. The link holds a secret, new each
+    time: whoever knows it and reaches this machine's loopback can do all that too. Ctrl-C or
     SIGTERM stops it.
 
     Exit code 0 if it was stopped, 1 if it cannot run.
