@@ -24,7 +24,8 @@ from noctuary.agents.browse import MAX_CHARS, PageServer, open_page
 from noctuary.agents.mcp_view import View, plain, read_item, recall_in_view, relate
 from noctuary.core.store import OWN_FILE, store_for_source
 from noctuary.core.types import MemoryRecord
-from tests.support.live import LONG_AGO, Cache, publish_from
+from tests.rooms.sources.test_several import publish as publish_list
+from tests.support.live import LONG_AGO, Cache, make_cache, publish_from
 from tests.support.store import Store, day_us, memory, new_store, renumber
 
 Start = Callable[..., "Site"]
@@ -551,7 +552,6 @@ def test_what_the_page_may_not_show_it_may_not_change(own: Store, start: Start, 
         assert "token" not in plan.text, memory_id
         assert not {"Ben's", SERVER} & {plan.text}
     assert rows_of(home) == before
-    assert [one["id"] for one in site.ask("aged").value["memories"]] == []
     Cache(home / OWN_FILE).run(
         "UPDATE memories SET created_at='2020-01-01', updated_at='2020-01-01'"
     )
@@ -609,3 +609,28 @@ def test_reading_addresses_take_no_post_and_changing_ones_no_get(own: Store, sta
         assert site.change(name, id="1").code == 404
     for name in browse.CHANGES:
         assert site.ask(name, id="1").code == 404
+
+
+def test_among_several_stores_only_the_own_one_s_rows_change(
+    home: Path, tmp_path: Path, start: Start
+) -> None:
+    cache = make_cache(tmp_path / "memory.db", [{"content": "The ferry leaves at noon."}])
+    own_file = remember("The bell of the old pier is green.").path
+    Cache(own_file).run("UPDATE memories SET created_at='2020-01-01', updated_at='2020-01-01'")
+    listed = home / "noctuary.toml"
+    listed.write_text(f"[sources]\ncache = '{cache.path}'\n")
+    publish_list(listed, store := new_store(store_for_source(home, listed)))
+    site = start(store)
+    assert site.ask("actions", id="cache:1").value == {"actions": ["forget"]}
+    assert site.change("end", id="cache:1").code == 404
+    (aged,) = site.ask("aged").value["memories"]
+    assert aged["id"] == "own:1"
+    assert site.change("confirm", id="own:1").code == 200
+    assert site.ask("aged").value["memories"] == []
+    kept = site.change("replace", id="own:1", text="The bell of the old pier is red.").value
+    assert (kept["id"], kept["supersedes"]) == ("own:2", "own:1")
+    assert site.ask("actions", id="own:1").value["replaced_by"] == "own:2"
+    assert site.ask("newest").value["memories"][0]["id"] == "own:2"
+    plan = site.change("forget", id="own:2").value
+    assert site.change("forget", id="own:2", token=plan["token"]).value["receipt"]
+    assert len(rows_of(home)) == 1
