@@ -115,8 +115,7 @@ def _newest(view: View, asked: Asked) -> Fields:
         live = seen.see_live(scope, mask)
         # What is new stands before the snapshot's; what was changed, in its place.
         new = {} if live is None else {r.memory.memory_id: r.memory for r in live.state.rows}
-        places = reader.positions_of([*new])
-        changed = {place: new.pop(memory_id) for memory_id, place in places.items()}
+        changed = {place: new.pop(one) for one, place in reader.positions_of([*new]).items()}
         fresh = sorted(new.values(), key=lambda memory: -memory.created_at_us)
         # A look that was cut short hides what it did not read.
         mask = mask if live is None or live.state.faults else live.mask
@@ -132,10 +131,11 @@ def _newest(view: View, asked: Asked) -> Fields:
             start = ids.index(after) + 1
         elif after is not None:
             start = len(ids) + int(np.flatnonzero(order == seen.find(after)).sum()) + 1
-        every = [*fresh, *(changed.get(p, p) for p in map(int, order))]
-        listed = [_listed(seen, one) for one in every[start : start + _count(asked)]]
-        left = len(every) - start - len(listed)
-        return {"memories": listed, "total": len(every), "left": left}
+        stop, total = start + _count(asked), len(ids) + int(order.size)
+        rest = order[max(start - len(ids), 0) : max(stop - len(ids), 0)]
+        shown = [*fresh[start:stop], *(changed.get(p, p) for p in map(int, rest))]
+        listed = [_listed(seen, one) for one in shown]
+        return {"memories": listed, "total": total, "left": total - start - len(listed)}
 
 
 def _is_chatter(seen: Seen, positions: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -325,10 +325,9 @@ def serve(idle_minutes: float, clients: int, store: str | None) -> None:
 def browse(user: str | None, wing: str | None, port: int, no_open: bool, store: str | None) -> None:
     """Show a store on a page in your browser: recall, why, memories, concepts, last night, tokens.
 
-    You can forget the memories that it shows; those of your own store you can also replace,
-    confirm, end, or give a reach. Nothing you look at is logged. The link holds a secret, new each
-    time: whoever knows it and reaches this machine's loopback can do all that too. Ctrl-C or
-    SIGTERM stops it.
+    You can forget the memories that it shows, and replace, confirm or end those of your own store.
+    Looking is not logged. The link holds a secret, new each time: whoever knows it and reaches this
+    machine's loopback can do all that too. Ctrl-C or SIGTERM stops it.
 
     Exit code 0 if it was stopped, 1 if it cannot run.
     """
