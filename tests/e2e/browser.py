@@ -69,7 +69,7 @@ def _run(words: list[str]) -> str:
 # A tab: spoken to over a pipe, in the protocol of Chromium's developer tools.
 
 _QUIET = tuple(flag for flag in _FLAGS if not flag.startswith(("--window", "--virtual")))
-_KEYS = {"ArrowDown": 40, "ArrowUp": 38, "Enter": 13, "Escape": 27, "/": 191}
+_KEYS = {"ArrowDown": 40, "ArrowUp": 38, "Enter": 13, "Escape": 27, "Tab": 9, "/": 191}
 _PATIENCE_S = 20.0
 
 
@@ -120,9 +120,9 @@ class Tab:
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
-    def wait(self, script: str) -> None:
+    def wait(self, script: str, patience_s: float = _PATIENCE_S) -> None:
         """Wait until an expression is true, as JavaScript has it."""
-        until = time.monotonic() + _PATIENCE_S
+        until = time.monotonic() + patience_s
         while not self.run(f"!!({script})"):
             assert time.monotonic() < until, (
                 f"never true: {script}\n{self.run('document.body.innerText')}"
@@ -142,9 +142,10 @@ class Tab:
     def type(self, text: str) -> None:
         self.call("Input.insertText", text=text)
 
-    def press(self, key: str) -> None:
-        told = {"key": key, "code": key, "windowsVirtualKeyCode": _KEYS[key]}
-        written = {"Enter": "\r", "/": "/"}.get(key)
+    def press(self, key: str, *, ctrl: bool = False) -> None:
+        code = _KEYS[key] if key in _KEYS else ord(key.upper())
+        told = {"key": key, "code": key, "windowsVirtualKeyCode": code, "modifiers": 2 * ctrl}
+        written = "\r" if key == "Enter" else key if len(key) == 1 else None
         self.call(
             "Input.dispatchKeyEvent",
             type="keyDown",

@@ -6,15 +6,19 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
+from noctuary import remember
+from noctuary.core.store import StorePaths, store_for_source
 from tests.e2e.browser import Tab, find_chromium, open_tab
+from tests.support.live import Cache, publish_from
 from tests.support.mcp import publish_owned
 from tests.support.store import Store, memory, new_store, renumber
 
@@ -149,3 +153,170 @@ def test_a_hostile_memory_is_text_and_nothing_else(home: Path, tab: Tab) -> None
         assert found == 0
         assert tab.run("[...document.links].every((a) => a.href.startsWith(location.origin))")
     assert tab.faults == []
+
+
+SERVER, TEA = "The staging server listens on port 8443.", "Nina lives in Lisbon and likes tea."
+KEY = "The spare key hangs behind the blue door."
+
+
+@pytest.fixture
+def own(home: Path) -> Store:
+    """An own store of long ago, with a night on it; the last memory is hostile."""
+    for text in (SERVER, TEA, KEY, f"key {HOSTILE} \u202e {'W' * 3_000}"):
+        path = remember(text, wing="mill", tags=HOSTILE.replace(",", " ")).path
+    Cache(path).run(
+        "UPDATE memories SET created_at = ?, updated_at = ?", *["2024-03-01T09:00:00"] * 2
+    )
+    publish_from(Cache(path), store := new_store(store_for_source(home, path)))
+    return store
+
+
+def rows_of(store: Store) -> dict[int, tuple[str, str, str | None, str | None]]:
+    with closing(sqlite3.connect(store.root.parent / "memories.sqlite")) as db:
+        sql = "SELECT id, content, tags, confirmed_at, valid_until FROM memories"
+        return {row[0]: row[1:] for row in db.execute(sql)}
+
+
+def defects(tab: Tab) -> list[str]:
+    """What went wrong in the page itself: refusals, and what the graph does not know, are told."""
+    return [fault for fault in tab.faults if "Failed to load resource" not in fault]
+
+
+def said(tab: Tab, text: str) -> None:
+    tab.wait(f"document.querySelector('.said')?.innerText.includes({json.dumps(text)})")
+
+
+@pytest.mark.slow
+@needs_chromium
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_person_changes_memories_by_keys_alone(own: Store, tab: Tab, width: int) -> None:
+    tab.look(width, 844)
+    with page(own) as link:
+        tab.open(link)
+        tab.wait("document.querySelectorAll('.hit').length === 4")
+        tab.type("staging server port")
+        tab.wait("document.querySelector('.hit .text')?.textContent.includes('8443')")
+        tab.press("Enter")
+        tab.wait("document.querySelectorAll('.actions button').length === 5")
+        told = tab.run("document.querySelector('footer').innerText")
+        assert "k still true r replace n no longer true e reach f forget" in " ".join(told.split())
+        tab.press("k")
+        said(tab, "it still holds")
+        assert rows_of(own)[1][2]
+        tab.press("e")
+        tab.wait("document.activeElement.tagName === 'SELECT'")
+        tab.press("ArrowDown")
+        tab.press("Tab")
+        tab.press("Enter")
+        said(tab, "every project")
+        assert rows_of(own)[1][1].endswith(",reach:everywhere")
+        tab.press("n")
+        said(tab, "It has ended")
+        assert rows_of(own)[1][3]
+        tab.press("n")
+        said(tab, "It holds again")
+        assert rows_of(own)[1][3] is None
+        tab.press("r")
+        tab.wait("document.activeElement.tagName === 'TEXTAREA'")
+        tab.press("Enter", ctrl=True)
+        tab.wait("document.querySelector('#detail [role=alert]')?.innerText.includes('the same')")
+        tab.run("document.activeElement.select()")
+        tab.type("The staging server listens on port 9443 now.")
+        tab.press("Enter", ctrl=True)
+        said(tab, "Kept as [5]")
+        assert tab.run("document.querySelector('.whole').innerText").endswith("9443 now.")
+        assert rows_of(own)[5][1] == rows_of(own)[1][1], "its tags"
+        tab.press("f")
+        tab.wait("document.activeElement.innerText === 'Forget for good'")
+        assert tab.run("document.documentElement.scrollWidth") <= width
+        tab.press("Escape")
+        tab.wait("!document.querySelector('.act')")
+        assert 5 in rows_of(own)
+        assert tab.run("document.activeElement.firstChild.data") == "Forget", "where one was"
+        tab.press("f")
+        tab.wait("document.activeElement.innerText === 'Forget for good'")
+        assert "own store" in tab.run("document.querySelector('.plan').innerText")
+        tab.press("Enter")
+        said(tab, "Receipt")
+        assert 5 not in rows_of(own)
+        assert list((own.root / "receipts").glob("[0-9]*.json")), "no snapshot ever held it"
+        tab.press("Escape")
+        tab.press("Escape")
+        tab.wait("document.querySelectorAll('.hit').length === 4")
+        assert defects(tab) == []
+
+
+@pytest.mark.slow
+@needs_chromium
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_person_walks_through_what_has_aged_by_keys_alone(
+    own: Store, tab: Tab, width: int
+) -> None:
+    tab.look(width, 844)
+    with page(own) as link:
+        tab.open(f"{link}#/review")
+        shown = "document.querySelector('#detail .whole')?.textContent"
+        tab.wait("document.querySelector('#detail .note')?.innerText.startsWith('4 left')")
+        for text, keys, told in (
+            (SERVER, "k", "it still holds"), (TEA, "n", "It has ended"), (KEY, "s", ""),
+        ):  # fmt: skip
+            tab.wait(f"{shown} === {json.dumps(text)}")
+            tab.press(keys)
+            if told:
+                said(tab, told)
+        tab.wait(f"{shown}?.includes('<script>')")
+        assert tab.run("document.documentElement.scrollWidth") <= width
+        tab.press("r")
+        tab.wait("document.activeElement.value?.includes('<script>')")
+        tab.type(" and more")
+        tab.press("Enter", ctrl=True)
+        said(tab, "Kept as [5]")
+        tab.wait("document.querySelector('#detail').innerText.includes('1 memory left')")
+        tab.run("location.reload()")
+        tab.wait(f"{shown} === {json.dumps(KEY)}")
+        tab.press("f")
+        tab.wait("document.querySelector('.plan')?.innerText.includes('1 snapshot')")
+        tab.press("Enter")
+        said(tab, "1 row deleted: own store")
+        tab.wait("document.querySelector('#detail').innerText.includes('every memory was checked')")
+        rows = rows_of(own)
+        assert rows.keys() == {1, 2, 4, 5}
+        assert rows[1][2]
+        assert rows[2][3]
+        assert "<script>" in rows[5][0]
+        assert rows[5][0].endswith("W and more")
+        tab.open(f"{link}#/memory?id=5")
+        tab.wait("document.querySelector('.actions')")
+        for key, what in (("e", "select"), ("r", "textarea"), ("f", ".plan")):
+            tab.press(key)
+            tab.wait(f"document.querySelector('.act {what}')")
+            assert tab.run("document.documentElement.scrollWidth") <= width
+            tab.press("Escape")
+        assert tab.run("document.querySelectorAll('img, script:not([src]), [onfocus]').length") == 0
+    assert defects(tab) == []
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_what_a_night_has_read_is_purged_from_the_page_and_its_receipt_shown(
+    home: Path, tab: Tab
+) -> None:
+    for text in (SERVER, TEA, KEY):
+        source = remember(text).source
+    words = [sys.executable, "-m", "noctuary.cli.entry", "nightly", str(source), "--json"]
+    root = Path(json.loads(subprocess.run(words, check=True, capture_output=True).stdout)["store"])
+    with page(Store(StorePaths(root))) as link:
+        tab.open(f"{link}#/memory?id=3")
+        tab.wait("document.querySelectorAll('.actions button').length === 5")
+        tab.press("f")
+        tab.wait("document.querySelector('.plan')")
+        tab.press("Enter")
+        said(tab, "hidden from every recall")
+        assert tab.run("document.activeElement.innerText").startswith("Purge now")
+        tab.press("Enter")
+        tab.wait("document.querySelector('.said h2')?.innerText === 'Receipt'", 300)
+        said(tab, "no byte is left")
+        assert len(list((root / "receipts").glob("[0-9]*.json"))) == 1
+        tab.press("Escape")
+        tab.wait("document.querySelectorAll('.hit').length === 2")
+    assert defects(tab) == []

@@ -12,15 +12,24 @@ function make(tag, told = {}, ...children) {
   for (const [name, value] of Object.entries(told)) {
     if (value !== undefined) made.setAttribute(name, value);
   }
-  made.append(...children.flat().filter((child) => child !== undefined && child !== null && child !== ""));
+  made.append(...children.flat(Infinity).filter((child) => child !== undefined && child !== null && child !== ""));
   return made;
 }
 
-async function ask(name, told = {}, signal = undefined) {
+function ask(name, told = {}, signal = undefined) {
   const given = Object.entries(told).filter(([, value]) => value !== undefined && value !== "");
+  return load(`api/${name}?${new URLSearchParams(given)}`, { signal });
+}
+
+/** Change something; what is sent are texts. */
+function change(name, told) {
+  return load(`api/${name}`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(told) });
+}
+
+async function load(address, how) {
   let answer;
   try {
-    answer = await fetch(`api/${name}?${new URLSearchParams(given)}`, { signal });
+    answer = await fetch(address, how);
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Error("noctuary browse does not answer any more: start it again");
@@ -184,39 +193,190 @@ function markOpened() {
   }
 }
 
+// What may be done with one memory: buttons with a key each, below them a form or what came of it.
+
+const ACTIONS = {
+  confirm: ["k", "Still true"], replace: ["r", "Replace"], end: ["n", "No longer true"],
+  reach: ["e", "Reach"], forget: ["f", "Forget"], skip: ["s", "Skip"],
+};
+const REACHES = { "": "as its words say", "reach:everywhere": "every project", "reach:project": "its own project" };
+const HELP = [["/", "ask"], ["\u2191", ""], ["\u2193", "choose"], ["Enter", "open"], ["Esc", "back"]];
+let leave; // closes the form that is open
+let said = []; // of the last change, for the page that is shown after it
+const backLink = () => make("p", { class: "back" }, make("a", { href: link("", searched()) }, "\u2190 back to the list"));
+
+function takeSaid() {
+  const parts = said.splice(0);
+  return parts.length ? [make("div", { class: "said", role: "status" }, parts)] : [];
+}
+
+/** Show a page, and in the help line what its keys do. */
+function fill(parts) {
+  detail.replaceChildren(...parts.filter(Boolean));
+  const shown = [...detail.querySelectorAll(".actions button")].map((one) => [one.getAttribute("aria-keyshortcuts"), one.firstChild.data.toLowerCase()]);
+  document.querySelector("footer").replaceChildren(...[...HELP, ...shown].flatMap(([key, does]) => [make("kbd", {}, key), ` ${does} `]));
+}
+
+/** Return the buttons for a memory; `after` takes what to say of a change, and the id to show: null for none. */
+function actionParts(item, state, after, skip) {
+  const id = String(item.id); // numbers are ids too
+  const [below, trouble] = [make("div"), make("div")];
+  let isBusy = false;
+  const run = async (work) => {
+    if (isBusy) return;
+    isBusy = true;
+    trouble.replaceChildren();
+    await work().catch((error) => trouble.replaceChildren(warning(error.message)));
+    isBusy = false;
+  };
+  const done = (what, next) => below.isConnected && after(what, next); // not on the page that came meanwhile
+  const send = (name, told, what) => run(() => change(name, { id, ...told }).then(() => done([what])));
+  const close = () => { below.replaceChildren(); leave = undefined; };
+  const open = (button, title, parts, work) => {
+    const cancel = make("button", { type: "button" }, "Cancel", make("kbd", {}, "Esc"));
+    const form = make("form", { class: "act", "aria-label": title }, parts, make("p", {}, make("button", {}, title), " ", cancel));
+    leave = () => { close(); button.focus(); };
+    cancel.addEventListener("click", leave);
+    form.addEventListener("submit", (event) => { event.preventDefault(); work(); });
+    form.addEventListener("keydown", (event) => event.key === "Enter" && (event.ctrlKey || event.metaKey) && form.requestSubmit());
+    below.replaceChildren(form);
+    if (!below.isConnected) leave = undefined;
+    form.querySelector("textarea, select, button").focus();
+  };
+  const does = {
+    confirm: () => send("confirm", {}, "Noted: it still holds."),
+    end: () => (state.has_ended ? send("end", { undo: "yes" }, "It holds again.")
+      : send("end", {}, "It has ended: only a recall with an earlier date finds it.")),
+    reach: (button) => {
+      const choice = make("select", { "aria-label": "Reach" }, Object.entries(REACHES).map(([value, name]) => make("option", { value }, name)));
+      choice.value = state.reach;
+      open(button, "Set", [make("label", {}, "It holds in ", choice)], () => send("reach", { reach: choice.value }, `It holds in ${REACHES[choice.value]}.`));
+    },
+    replace: (button) => {
+      const text = make("textarea", { rows: 4, maxlength: 1_000_000, "aria-label": "What holds now" });
+      text.value = item.content;
+      open(button, "Keep", [text, note("It takes over wing, room and tags. Ctrl+Enter keeps it.")], () => run(async () => {
+        if (text.value.trim() === item.content.trim()) throw new Error("the text is the same: change it first");
+        const kept = await change("replace", { id, text: text.value });
+        done(["Kept as ", memoryLink(kept.id), kept.note ? `; ${kept.note}.` : "; the graph knows it after the next night.",
+          ...kept.similar.flatMap((one) => [" Nearly the same: ", memoryLink(one.id), "."])], kept.recallable ? kept.id : undefined);
+      }));
+    },
+    forget: (button) => run(async () => {
+      const plan = await change("forget", { id });
+      if (!plan.token) throw new Error(plan.message);
+      open(button, "Forget for good", planParts(plan), () => run(async () => done(receiptParts(id, await change("forget", { id, token: plan.token })), null)));
+    }),
+    skip,
+  };
+  const buttons = [...state.actions, ...(skip ? ["skip"] : [])].map((name) => {
+    const [key, title] = ACTIONS[name];
+    const button = make("button", { type: "button", "aria-keyshortcuts": key }, name === "end" && state.has_ended ? "True again" : title, make("kbd", {}, key));
+    button.addEventListener("click", () => { close(); does[name](button); });
+    return button;
+  });
+  return buttons.length ? [make("div", { class: "actions", role: "group", "aria-label": "Change this memory" }, buttons), below, trouble] : [];
+}
+
+/** Return what would be forgotten, and from where. */
+function planParts(plan) {
+  const rows = plan.memories.map((m) => {
+    const from = [...m.places, ...(m.snapshots ? [counted(m.snapshots, "snapshots")] : [])];
+    return make("li", {}, note(`[${m.id}] ${when(m.created_at)} \u00b7 in ${from.join(", ")}`), m.content);
+  });
+  const summaries = plan.summaries ? `, and ${counted(plan.summaries, "summaries")} made again without it` : "";
+  return [make("p", {}, make("strong", {}, `${counted(rows.length, "memories")} would be forgotten${summaries}. This cannot be undone.`)),
+    make("ol", { class: "line plan" }, rows), plan.warnings.map((w) => warning(w))];
+}
+
+/** Return what was done; as long as the night has to purge it, with a button that runs one. */
+function receiptParts(id, done) {
+  const removed = Object.entries(done.removed).map(([where, n]) => note(`${counted(n, "rows")} deleted: ${where}`));
+  const parts = make("div", {}, make("h2", {}, done.receipt ? "Receipt" : "Hidden"), make("p", {}, `${done.message}.`), removed, done.warnings.map((w) => warning(w)));
+  if (done.receipt || !done.can_purge) return [parts];
+  const purge = make("button", {}, "Purge now: run a night");
+  purge.addEventListener("click", () => {
+    purge.replaceWith("A night runs \u2026");
+    change("forget", { id })
+      .then(({ token, message }) => (token ? change("forget", { id, token, night: "yes" }) : Promise.reject(new Error(message))))
+      .then((purged) => parts.replaceWith(...receiptParts(id, purged)), (error) => parts.append(warning(error.message)));
+  });
+  parts.append(purge);
+  return [parts];
+}
+
+/** Show what came of a change: the memory, the one in its place, or (null) none any more. */
+function showChanged(id, what, next = id) {
+  [said, listed, leave] = [what, undefined, undefined];
+  if (next === null) {
+    showList();
+    fill([backLink(), make("h1", {}, `Memory [${id}]`), ...takeSaid()]);
+    detail.querySelector("button")?.focus();
+  } else if (String(next) === id) show();
+  else location.hash = toMemory(next);
+}
+
+// Memories that nobody has checked for long, one after the other.
+
+let skipped = [];
+
+async function showReview(at, signal) {
+  const found = await ask("aged", {}, signal);
+  const left = found.memories.filter((one) => !skipped.includes(one.id));
+  const parts = [make("h1", {}, "Review"), ...takeSaid()];
+  if (!left.length) {
+    const rest = found.total ? `${counted(found.total, "memories")} left for another time.` : "Nothing to review: every memory was checked lately.";
+    skipped = [];
+    return [...parts, note(found.is_own ? rest : "This store holds nothing that `noctuary remember` kept.")];
+  }
+  const [one] = left;
+  const [item, state] = await Promise.all(["item", "actions"].map((name) => ask(name, { id: one.id }, signal)));
+  const next = (what) => { [said, listed] = [what, undefined]; show(); };
+  const skip = () => { skipped.push(one.id); show(); };
+  parts.push(note(`${number(found.total - skipped.length)} left \u00b7 ${one.checked_by} ${when(one.checked_at?.slice(0, 10))}${one.valid_until ? `, ends ${when(one.valid_until)}` : ""}`));
+  return [...parts, ...memoryParts({ ...item, ...state }, actionParts(item, state, next, skip))];
+}
+
 // One memory: all of it, why it came back, what was before and after, what it is connected with.
 
 async function showMemory({ id, q, wing: narrowed }, signal) {
   const asked = [
     ask("item", { id }, signal),
+    ask("actions", { id }, signal),
     ask("related", { id }, signal),
     q ? ask("why", { id, q, wing: narrowed, k: 20 }, signal) : undefined,
   ];
-  const [item, related, why] = await Promise.allSettled(asked);
-  const parts = [make("h1", {}, `Memory [${id}]`)];
-  if (item.status === "rejected") parts.push(warning(item.reason.message));
-  else parts.push(...memoryParts(item.value));
+  const [item, state, related, why] = await Promise.allSettled(asked);
+  if (signal.aborted) return [];
+  const parts = [make("h1", {}, `Memory [${id}]`), ...takeSaid()];
+  if (item.status === "rejected") parts.push(...(parts.length > 1 ? [] : [warning(item.reason.message)]));
+  else if (state.status === "rejected" || item.value.kind === "summary") parts.push(...memoryParts(item.value));
+  else parts.push(...memoryParts({ ...item.value, ...state.value }, actionParts(item.value, state.value, (what, next) => showChanged(id, what, next))));
   if (why.status === "rejected" && item.status === "rejected") return parts; // both say the same
   if (why.status === "rejected") parts.push(warning(why.reason.message));
   else if (why.value) parts.push(...whyParts(why.value, q));
-  if (item.status === "rejected") return parts;
+  // The graph knows what the last night read.
+  if (item.status === "rejected" || related.status === "rejected") return parts;
   if (item.value.kind === "summary") parts.push(...await clusterParts(id, signal));
   else parts.push(...await timelineParts(item.value, signal));
-  if (related.status === "fulfilled") parts.push(...relatedParts(related.value));
-  return parts;
+  return [...parts, ...relatedParts(related.value)];
 }
 
-function memoryParts(item) {
-  const said = [];
-  if (item.superseded_by !== undefined) said.push(warning("A newer memory replaces it: ", memoryLink(item.superseded_by)));
-  if (item.archived_behind !== undefined) said.push(warning("It is archived; a recall returns ", memoryLink(item.archived_behind), " in its place."));
+function memoryParts(item, actions = []) {
+  const notes = [];
+  const newer = item.superseded_by ?? item.replaced_by;
+  if (newer !== undefined) notes.push(warning("A newer memory replaces it: ", memoryLink(newer)));
+  if (item.has_ended) notes.push(warning(`It ended: ${when(item.valid_until)}.`));
+  if (item.archived_behind !== undefined) notes.push(warning("It is archived; a recall returns ", memoryLink(item.archived_behind), " in its place."));
   const told = {
     created: when(item.created_at), wing: item.wing, room: item.room,
     category: item.category, importance: item.importance.toFixed(2), tags: item.tags.join(", "),
     session: item.session_id, user: item.user, "written by": item.written_by,
+    confirmed: item.confirmed_at && when(item.confirmed_at), ends: item.has_ended ? undefined : item.valid_until && when(item.valid_until),
+    reach: item.reach && REACHES[item.reach],
     summary: item.summarized_by === undefined ? undefined : memoryLink(item.summarized_by),
   };
-  return [...said, make("div", { class: "whole" }, item.content), facts(told)];
+  return [...notes, make("div", { class: "whole" }, item.content), ...actions, facts(told)];
 }
 
 function whyParts(why, q) {
@@ -346,10 +506,21 @@ async function showNight(_, signal) {
   return parts;
 }
 
+// What the hooks of this machine's agents added to prompts.
+
+async function showTokens(_, signal) {
+  const { days, sessions } = await ask("tokens", {}, signal);
+  const parts = [make("h1", {}, "Tokens"), note("What hooks added to prompts on this machine, estimated; kept for 30 days after a session\u2019s last prompt.")];
+  if (!days.length) return [...parts, note("Nothing was added yet.")];
+  const who = (one) => [one.agent, one.session_id?.slice(0, 8), one.cwd?.split("/").pop()].filter(Boolean).join(" \u00b7 ") || "not ended yet";
+  return [...parts, table(["day (UTC)", "tokens", "sessions"], days.map((one) => [one.day, number(one.tokens), number(one.sessions)])),
+    make("h2", {}, "Sessions"), table(["session", "tokens", "last"], sessions.map((one) => [who(one), number(one.tokens), one.last_day]))];
+}
+
 // Moving about.
 
-const PAGES = { memory: showMemory, concept: showConcept, concepts: showConcepts, night: showNight };
-const ALONE = ["concepts", "concept", "night"]; // without the list beside them
+const PAGES = { memory: showMemory, review: showReview, concept: showConcept, concepts: showConcepts, night: showNight, tokens: showTokens };
+const ALONE = ["review", "concepts", "concept", "night", "tokens"]; // without the list beside them
 let opening = new AbortController();
 
 async function show() {
@@ -357,7 +528,7 @@ async function show() {
   const page = PAGES[at.path];
   const isAlone = ALONE.includes(at.path) && !(at.path === "concept" && at.q);
   document.body.dataset.pane = isAlone ? "page" : page ? "both" : "list";
-  const nav = { concepts: "#/concepts", concept: "#/concepts", night: "#/night" }[at.path] || "#/";
+  const nav = { memory: "#/", concept: "#/concepts" }[at.path] || `#/${at.path}`;
   for (const one of document.querySelectorAll("nav a")) {
     if (one.getAttribute("href") === nav) one.setAttribute("aria-current", "page");
     else one.removeAttribute("aria-current");
@@ -366,17 +537,17 @@ async function show() {
   wing.value = at.wing || "";
   opening.abort();
   opening = new AbortController();
+  leave = undefined;
   const { signal } = opening;
   if (!isAlone) showList();
-  if (!page) return detail.replaceChildren();
+  if (!page) return fill([]);
   try {
     const parts = await page(at, signal);
     if (signal.aborted) return;
-    const back = page === showMemory || page === showConcept ? make("p", { class: "back" }, make("a", { href: link("", searched()) }, "\u2190 back to the list")) : "";
-    detail.replaceChildren(...[back, ...parts].filter(Boolean));
+    fill([page === showMemory || page === showConcept ? backLink() : "", ...parts]);
   } catch (error) {
     if (signal.aborted) return;
-    detail.replaceChildren(warning(error.message));
+    fill([warning(error.message)]);
   }
   detail.scrollTop = 0;
   if (window.matchMedia("(max-width: 60rem)").matches) window.scrollTo(0, 0);
@@ -410,6 +581,9 @@ function move(by) {
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
   const isTyping = event.target.matches("input, select, textarea");
+  // Not where another memory of the list is chosen than the opened one.
+  const action = !isTyping && !event.target.matches(".hit:not([aria-current])") && /^[a-z]$/.test(event.key)
+    && detail.querySelector(`.actions [aria-keyshortcuts="${event.key}"]`);
   if (event.key === "/" && !isTyping) {
     query.focus();
     query.select();
@@ -419,15 +593,18 @@ document.addEventListener("keydown", (event) => {
     // The browser asks again; with an answer already there, it opens the first one.
     if (listed !== JSON.stringify({ ...searched(), q: query.value.trim() || undefined })) return;
     const first = list.querySelector(".hit");
-    if (first) location.hash = first.getAttribute("href");
-  } else if (event.key === "Escape") {
+    first?.focus(); // so that the next key is for the memory
+    first?.click();
+  } else if (event.key === "Escape" && leave) leave();
+  else if (event.key === "Escape") {
     if (PAGES[here().path]) location.hash = link("", searched());
     else if (query.value) {
       query.value = "";
       search();
     }
     query.focus();
-  } else return;
+  } else if (action) action.click();
+  else return;
   event.preventDefault();
 });
 

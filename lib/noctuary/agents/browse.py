@@ -1,4 +1,4 @@
-"""A page to look at one store: recall, why, single memories, concepts, the last night; read-only.
+"""A page to look at one store, and to change the memories that it shows.
 
 It is served over HTTP on loopback, where other users of the machine and other pages in the browser
 reach it too: whoever asks has to know a secret that is part of every address.
@@ -9,21 +9,25 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import secrets
 import socket
 import sys
 import tempfile
 import threading
+import time
 import webbrowser
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from email.message import Message
 from functools import partial
 from hmac import compare_digest
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from importlib import resources
+from io import BufferedIOBase
 from pathlib import Path
 from socketserver import ThreadingTCPServer
 from typing import Any, NamedTuple, cast
@@ -41,6 +45,8 @@ from noctuary.agents.mcp_view import (
     View,
     cut_content,
     explain_in_view,
+    forget_in_view,
+    live_fields,
     memory_fields,
     plain,
     read_cluster,
@@ -48,11 +54,20 @@ from noctuary.agents.mcp_view import (
     read_state,
     recall_in_view,
     relate,
+    remember_in_view,
 )
+from noctuary.agents.state import read_spending
 from noctuary.core.errors import NoctuaryError
+from noctuary.core.foreign_json import parse_json
+from noctuary.core.store import OWN_FILE, OWN_PREFIX, find_home, store_for_source
+from noctuary.core.types import MemoryRecord, Origin
+from noctuary.curate import reviews
 from noctuary.graph.view import top_concepts
 from noctuary.recall.query import Scope, build_mask
+from noctuary.sources.normalize import DEFAULT_IMPORTANCE, read_end_us
+from noctuary.sources.own_store import WAIT_S
 from noctuary.text.marks import visible
+from noctuary.text.reach import TAGS
 
 # What the page asks for: the shapes of the MCP server where it has one, inside the same view.
 
@@ -97,18 +112,30 @@ def _newest(view: View, asked: Asked) -> Fields:
         reader = seen.recaller.reader
         scope = Scope(wing=view.narrowed_to(asked.get("wing")), user=view.user)
         mask, _ = build_mask(scope, reader.facets, reader.created_at_us)
-        positions = np.arange(reader.count) if mask is None else np.flatnonzero(mask)
+        live = seen.see_live(scope, mask)
+        # What is new stands before the snapshot's; what was changed, in its place.
+        new = {} if live is None else {r.memory.memory_id: r.memory for r in live.state.rows}
+        changed = {place: new.pop(one) for one, place in reader.positions_of([*new]).items()}
+        fresh = sorted(new.values(), key=lambda memory: -memory.created_at_us)
+        # A look that was cut short hides what it did not read.
+        mask = mask if live is None or live.state.faults else live.mask
+        held = np.ones(reader.count, np.bool_) if mask is None else mask.copy()
+        held[[*changed]] = True
+        positions = np.flatnonzero(held)
         moments = reader.created_at_us[positions]
         # Among memories of the same minute, people's words come first.
         said = ~_is_chatter(seen, positions)
         order = positions[np.lexsort((positions, moments, said, moments // _MINUTE_US))[::-1]]
-        start = 0
-        if "after" in asked:
-            start = int(np.flatnonzero(order == seen.find(asked["after"])).sum()) + 1
-        shown = order[start : start + _count(asked)].tolist()
-        listed = [_listed(seen, position) for position in shown]
-        left = int(order.size) - start - len(shown)
-        return {"memories": listed, "total": int(order.size), "left": left}
+        start, after, ids = 0, asked.get("after"), [memory.memory_id for memory in fresh]
+        if after in ids:
+            start = ids.index(after) + 1
+        elif after is not None:
+            start = len(ids) + int(np.flatnonzero(order == seen.find(after)).sum()) + 1
+        stop, total = start + _count(asked), len(ids) + int(order.size)
+        rest = order[max(start - len(ids), 0) : max(stop - len(ids), 0)]
+        shown = [*fresh[start:stop], *(changed.get(p, p) for p in map(int, rest))]
+        listed = [_listed(seen, one) for one in shown]
+        return {"memories": listed, "total": total, "left": total - start - len(listed)}
 
 
 def _is_chatter(seen: Seen, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -118,8 +145,9 @@ def _is_chatter(seen: Seen, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
     return turns & (reader.importance[positions] <= _CHATTER)
 
 
-def _listed(seen: Seen, position: int) -> Fields:
-    fields = memory_fields(seen.recaller.reader, position)
+def _listed(seen: Seen, one: MemoryRecord | int) -> Fields:
+    reader = seen.recaller.reader
+    fields = memory_fields(reader, one) if isinstance(one, int) else live_fields(reader, one)
     return {**fields, **cut_content(fields["content"], _LISTED_CHARS)}
 
 
@@ -154,6 +182,109 @@ def _count(asked: Asked) -> int:
     return int(text)
 
 
+# What the page may do with a memory: one that it shows. Rows are changed in the own store alone;
+# forgetting and remembering keep the guards of the MCP tools.
+
+
+def _own_prefix(seen: Seen) -> str | None:
+    """Return what begins the ids of the own store's rows here; None where there are none."""
+    root, source = seen.recaller.paths.root, seen.recaller.reader.manifest.source
+    own = find_home() / OWN_FILE
+    if str(source.get("location")) == str(own) or root == store_for_source(find_home(), own):
+        return ""
+    return OWN_PREFIX if OWN_PREFIX.rstrip(":") in (source.get("members") or {}) else None
+
+
+def _own_row(seen: Seen, asked: Asked) -> Fields:
+    """Return the row of a visible memory; raise an `UnknownItemError` where it may not change."""
+    live, prefix, row = seen.live_memory(asked.get("id", "")), _own_prefix(seen), None
+    if live is None:
+        position = seen.find(asked.get("id", ""))
+        memory_id = str(seen.recaller.reader.public_ids([position])[position])
+    else:
+        memory_id = live.memory_id
+    if prefix is not None and memory_id.startswith(prefix):
+        number = memory_id.removeprefix(prefix)
+        if re.fullmatch(r"[0-9]{1,18}", number):  # else it is a turn or a summary
+            row = reviews.read_row(find_home() / OWN_FILE, int(number))
+    if row and row["user"] in (None, seen.user) and seen.wing in (None, row["wing"]):
+        return row
+    raise UnknownItemError(
+        f"the memory {memory_id!r} is not one of your own store that this page may change; "
+        "nothing was changed"
+    )
+
+
+def _actions(seen: Seen, asked: Asked) -> Fields:
+    """Say what may be done with a memory, and how it stands in the own store."""
+    try:
+        row = _own_row(seen, asked)
+    except UnknownItemError:
+        return {"actions": ["forget"]}  # the rest is its source's
+    ends_us, _ = read_end_us(row["valid_until"])
+    tags = {tag.strip().casefold() for tag in (row["tags"] or "").split(",")}
+    # A memory replaces one of its own user only.
+    replace = ["replace"] if row["user"] == seen.user else []
+    return {
+        "actions": ["confirm", *replace, "end", "reach", "forget"],
+        "confirmed_at": row["confirmed_at"],
+        "valid_until": row["valid_until"],
+        "has_ended": ends_us is not None and ends_us <= time.time_ns() // 1000,
+        "reach": next((tag for tag in TAGS if tag in tags), ""),
+        "replaced_by": row["replaced_by"] and f"{_own_prefix(seen)}{row['replaced_by']}",
+    }
+
+
+def _aged(seen: Seen, asked: Asked) -> Fields:
+    """Return the memories of the own store that `noctuary review` goes through, as far as shown."""
+    prefix = _own_prefix(seen)
+    if prefix is None:
+        return {"memories": [], "total": 0, "is_own": False}
+    now = datetime.now(UTC)
+    aged = reviews.find_aged(seen.recaller.paths.root, prefix, now=now, user=seen.user)
+    told = [{**one.to_json(), "id": f"{prefix}{one.id}"} for one in aged]
+    shown = [m for m in told if seen.position_of(m["id"]) is not None or seen.live_memory(m["id"])]
+    return {"memories": shown[:MAX_MEMORIES], "total": len(shown), "is_own": True}
+
+
+Night = Callable[[Any], Any] | None  # of a plan: what runs the night that purges it
+
+
+def _mark(what: str, view: View, told: Asked, _: Night) -> Fields:
+    """Confirm a memory, end it, or set its reach."""
+    row, path, now = _in_snapshot(_own_row, view, told), find_home() / OWN_FILE, datetime.now(UTC)
+    if what == "confirm":
+        done = reviews.confirm(path, [row["id"]], now)
+    elif what == "end":
+        done = reviews.end(path, [row["id"]], None if told.get("undo") else now, now)
+    elif (tag := told.get("reach", "")) not in ("", *TAGS):
+        raise AskedWronglyError(f"reach is {tag!r}; expected {', '.join(TAGS)} or nothing")
+    else:
+        done = reviews.set_reach(path, row["id"], tag, now)
+    return {"changed": done}
+
+
+def _replace(view: View, told: Asked, _: Night) -> Fields:
+    """Remember a text in the place of a memory, with its tags."""
+    row = _in_snapshot(_own_row, view, told)
+    return remember_in_view(
+        view, told.get("text", ""), wing=None, room=None, tags=(row["tags"] or "").split(","),
+        importance=DEFAULT_IMPORTANCE, supersedes=row["id"], until=None, wait_s=WAIT_S,
+        origin=Origin.USER,
+    )  # fmt: skip
+
+
+def _forget(view: View, told: Asked, night: Night) -> Fields:
+    """Return the plan of forgetting a memory; with its token, hide it, and purge it if asked."""
+    asked = [told.get("id", "")], told.get("token") or None, night if told.get("night") else None
+    return {**forget_in_view(view, *asked), "can_purge": night is not None}
+
+
+CHANGES: Mapping[str, Callable[[View, Asked, Night], Fields]] = {
+    **{name: partial(_mark, name) for name in ("confirm", "end", "reach")},
+    "replace": _replace,
+    "forget": _forget,
+}
 ANSWERS: Mapping[str, Callable[[View, Asked], Fields]] = {
     "recall": _recall,
     "why": _why,
@@ -165,6 +296,9 @@ ANSWERS: Mapping[str, Callable[[View, Asked], Fields]] = {
         lambda seen, asked: relate(seen, asked.get("id"), asked.get("concept"), MAX_MEMORIES),
     ),
     "concepts": _concepts,
+    "actions": partial(_in_snapshot, _actions),
+    "aged": partial(_in_snapshot, _aged),
+    "tokens": lambda view, asked: read_spending(find_home()),
     "status": lambda view, asked: read_state(view),
     "night": _night,
 }
@@ -176,6 +310,7 @@ HOST = "127.0.0.1"
 _NAMES = (HOST, "localhost")
 _SECRET_BYTES = 24
 _MOST_REQUESTS = 16  # answered at once; others that know the link wait for a place
+_MOST_BYTES = 2_000_000  # of what is sent with a change: more than the longest memory
 _MOST_STRANGERS = 64  # connections that have not named the secret; beyond them the oldest is closed
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -217,6 +352,13 @@ def _say(status: int, sentence: object) -> Sent:
     return Sent(status, _TEXT, f"{visible(str(sentence))}\n".encode())
 
 
+def _check_lengths(told: Asked) -> None:
+    for name, text in told.items():
+        if len(text) > MAX_CHARS:
+            found = f"{name[:MAX_CHARS]!r} has {len(text):,} characters; expected at most"
+            raise AskedWronglyError(f"{found} {MAX_CHARS:,}")
+
+
 _BUSY = _say(HTTPStatus.SERVICE_UNAVAILABLE, "too many questions at once: ask again")
 
 
@@ -227,9 +369,9 @@ class PageServer(ThreadingTCPServer):
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self, view: View, port: int = 0) -> None:
-        """Listen on a port of loopback, 0 for a free one."""
-        self._view = view
+    def __init__(self, view: View, port: int = 0, night: Night = None) -> None:
+        """Listen on a port of loopback, 0 for a free one; `night` purges what is forgotten."""
+        self._view, self._night = view, night
         self._secret = secrets.token_urlsafe(_SECRET_BYTES)
         self._free = threading.Semaphore(_MOST_REQUESTS)
         self._strangers: OrderedDict[Any, None] = OrderedDict()  # the oldest first
@@ -252,8 +394,8 @@ class PageServer(ThreadingTCPServer):
         """Return the address of the page, which is its only key."""
         return f"http://{HOST}:{self.port}/{self._secret}/"
 
-    def answer(self, address: str, headers: Message) -> Sent:
-        """Answer a GET, or refuse it with a sentence."""
+    def answer(self, address: str, headers: Message, body: BufferedIOBase | None = None) -> Sent:
+        """Answer a GET, or a POST with its body; refuse it with a sentence."""
         try:
             parts = urlsplit(address)
         except ValueError:
@@ -264,6 +406,8 @@ class PageServer(ThreadingTCPServer):
         fault = self._foreign(headers, is_page=not name)
         if fault is not None:
             return _say(HTTPStatus.FORBIDDEN, fault)
+        if body is not None:
+            return self._change(name, headers, body)
         if name in _FILES:
             package, file, kind = _FILES[name]
             return Sent(HTTPStatus.OK, kind, resources.files(package).joinpath(file).read_bytes())
@@ -289,18 +433,41 @@ class PageServer(ThreadingTCPServer):
             return "another web page sent this request, and only this page itself may"
         return None
 
+    def _change(self, name: str, headers: Message, body: BufferedIOBase) -> Sent:
+        """Carry out a change: sent by this page, as JSON of a known length."""
+        if not headers.get_all("Origin"):
+            return _say(HTTPStatus.FORBIDDEN, "only this page may change something (no Origin)")
+        if headers.get_content_type() != _JSON:
+            return _say(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"expected {_JSON}")
+        length = headers.get("Content-Length", "")
+        if not re.fullmatch(r"[0-9]{1,9}", length) or int(length) > _MOST_BYTES:
+            said = f"Content-Length is {length[:20]!r}; expected at most {_MOST_BYTES} (bytes)"
+            return _say(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said)
+
+        def do() -> Fields:
+            told = cast("Fields", parse_json(body.read(int(length))))
+            if type(told) is not dict or any(type(text) is not str for text in told.values()):
+                raise AskedWronglyError("expected a JSON object of texts")
+            _check_lengths({**told, "text": ""})
+            return CHANGES[name.removeprefix("api/")](self._view, told, self._night)
+
+        return self._reply(name, CHANGES, do)
+
     def _ask(self, name: str, query: str) -> Sent:
-        try:
-            if name == "report":
-                return self._show_report()
-            if name.removeprefix("api/") not in ANSWERS or not name.startswith("api/"):
-                return _say(HTTPStatus.NOT_FOUND, f"there is no {name!r} here")
+        def do() -> Fields:
             asked = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=8))
-            for parameter, text in asked.items():
-                if len(text) > MAX_CHARS:
-                    found = f"{parameter!r} has {len(text):,} characters; expected at most"
-                    raise AskedWronglyError(f"{found} {MAX_CHARS:,}")
-            found = plain(ANSWERS[name.removeprefix("api/")](self._view, asked))
+            _check_lengths(asked)
+            return ANSWERS[name.removeprefix("api/")](self._view, asked)
+
+        return self._reply(name, ANSWERS, do)
+
+    def _reply(self, name: str, known: Mapping[str, Any], do: Callable[[], Fields]) -> Sent:
+        try:
+            if name == "report" and known is ANSWERS:
+                return self._show_report()
+            if name.removeprefix("api/") not in known or not name.startswith("api/"):
+                return _say(HTTPStatus.NOT_FOUND, f"there is no {name!r} here")
+            found = plain(do())
             return Sent(HTTPStatus.OK, _JSON, json.dumps(found, ensure_ascii=False).encode())
         except UnknownItemError as error:
             return _say(HTTPStatus.NOT_FOUND, error)
@@ -360,16 +527,19 @@ class _Handler(BaseHTTPRequestHandler):
 
     timeout = 10  # s; a browser sends at once
 
-    def do_GET(self) -> None:
+    def do_GET(self, body: BufferedIOBase | None = None) -> None:
         server = cast("PageServer", self.server)
         with server.place(self.request, self.path) as is_free:
             try:
-                sent = server.answer(self.path, self.headers) if is_free else _BUSY
+                sent = server.answer(self.path, self.headers, body) if is_free else _BUSY
             except Exception as error:
                 # A defect in one answer must not leave the page waiting.
                 what = f"{type(error).__name__} in the server"
                 sent = _say(HTTPStatus.INTERNAL_SERVER_ERROR, what)
         self._send(sent)
+
+    def do_POST(self) -> None:
+        self.do_GET(self.rfile)
 
     def _send(self, sent: Sent) -> None:
         self.send_response(sent.status)
@@ -382,7 +552,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Refuse every other method with a plain sentence."""
-        self._send(_say(code, message or "only GET is answered"))
+        self._send(_say(code, message or "only GET and POST are answered"))
 
     def version_string(self) -> str:
         return "noctuary"

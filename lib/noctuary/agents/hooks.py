@@ -277,22 +277,23 @@ def _inject_new(
         kept = distinct(found, settings.memories, is_known)
     new = [memory for memory in kept if not is_known(memory)]
     store, prompt = result.get("store"), event.prompt[:MAX_PROMPT_CHARS]
-    text, shown = _make_block(process, new, settings.budget_tokens, store, prompt)
+    text, shown, tokens = _make_block(process, new, settings.budget_tokens, store, prompt)
     if shown:
-        process.write_session(event.session_id, state.with_injected(shown))
+        process.write_session(event.session_id, state.with_injected(shown, tokens))
     return text
 
 
 def _make_block(
     process: HookProcess, memories: Sequence[Memory], budget: int, store: Any, query: str = ""
-) -> tuple[str, Sequence[Memory]]:
-    """Return a block and the memories in it; they go on record once the agent has its answer."""
+) -> tuple[str, Sequence[Memory], int]:
+    """Return a block, its memories and its tokens; it goes on record once the agent has it."""
     from noctuary.context.inject import make_block
+    from noctuary.text.marks import estimate_tokens
 
     block = make_block(memories, max_tokens=min(budget, CONTEXT_TOKENS[process.agent]))
     shown = memories[: block.memories]
     process.unrecorded = (store, shown, query)
-    return block.text, shown
+    return block.text, shown, estimate_tokens(block.text)
 
 
 def _on_session_start(event: HookEvent, process: HookProcess) -> Reply:
@@ -324,8 +325,8 @@ def _on_session_start(event: HookEvent, process: HookProcess) -> Reply:
     known = ({**found[key], "final_score": i.score} for i in best if (key := i[:2]) in found)
     restored = distinct([m for m in known if held_back(m, settings.origins) is None])
     budget = settings.restore_tokens
-    text, shown = _make_block(process, restored, budget, result.get("store"))
-    process.write_session(event.session_id, state.with_injected(shown))
+    text, shown, tokens = _make_block(process, restored, budget, result.get("store"))
+    process.write_session(event.session_id, state.with_injected(shown, tokens))
     return Reply(text)
 
 
@@ -519,7 +520,8 @@ class HookProcess:
         parent = home and find_parent(
             home / SESSIONS, self.agent, event.transcript_path, event.idle_s
         )
-        return self.read_session(parent) if parent else SessionState()
+        # Its context was paid for in the parent; what is asked anew counts here.
+        return self.read_session(parent)._replace(spent=()) if parent else SessionState()
 
     def write_session(self, session_id: str, state: SessionState) -> None:
         """Write the state of a session, if that is possible."""

@@ -43,6 +43,7 @@ from noctuary.recall.profile import (
 from noctuary.recall.query import Mask, Query, Scope, build_mask, check_arguments
 from noctuary.recall.reader import SnapshotReader, telling_damage
 from noctuary.recall.result import RecallWarning
+from noctuary.recall.rows import Seen as LiveSeen
 from noctuary.recall.rows import see
 from noctuary.sources.injected import TAG, append_injection
 from noctuary.sources.own_store import remember
@@ -60,6 +61,7 @@ MAX_MEMORIES = 50  # of one recall: agents cut what a tool returns beyond some 2
 MAX_CONTENT_CHARS = 4_000  # of one memory in a list: one pasted file must not displace all others
 MAX_CONTEXT_TOKENS = 20_000  # of one context, as of a recall
 DEADLINE_SHARE = 0.8  # of the time limit, so that a partial answer still arrives in time
+_LOOK_MS = 1_000.0  # for changes in the store: whoever reads one memory waits longer than a prompt
 _NEAR_SHOWN = 3  # similar values offered where one is unknown
 _SCORE_DIGITS = 6  # decimals of numbers in answers; more would only cost tokens
 
@@ -129,17 +131,21 @@ class Seen(NamedTuple):
 
     def live_memory(self, item_id: str) -> MemoryRecord | None:
         """Return a memory that the store has gained since the snapshot, as recall finds it."""
-        settings, _ = current_settings()
-        reader = self.recaller.reader
-        state = self.recaller.inputs_now(self.user).with_store(settings).live()
-        if state is None or not _is_text(item_id):
+        if not _is_text(item_id):
             return None
-        scope = Scope(wing=self.wing, user=self.user, person=self.person)
-        rows = {
-            row.memory.memory_id: row.memory for row in see(state, reader, scope, None).state.rows
-        }
-        found = [rows[one] for one in (item_id, *reader.other_ids(item_id)) if one in rows]
+        live = self.see_live(Scope(wing=self.wing, user=self.user, person=self.person))
+        rows = {} if live is None else {r.memory.memory_id: r.memory for r in live.state.rows}
+        others = self.recaller.reader.other_ids(item_id)
+        found = [rows[one] for one in (item_id, *others) if one in rows]
         return found[0] if found and (len(found) == 1 or item_id in rows) else None
+
+    def see_live(self, scope: Scope, mask: Mask | None = None) -> LiveSeen | None:
+        """Return what the store has beyond the snapshot; None for nothing."""
+        settings, _ = current_settings()
+        longer = settings.live._replace(deadline_ms=max(settings.live.deadline_ms, _LOOK_MS))
+        inputs = self.recaller.inputs_now(self.user).with_store(settings._replace(live=longer))
+        state = inputs.live()
+        return None if state is None else see(state, self.recaller.reader, scope, mask)
 
     def find(self, item_id: str) -> int:
         """Return the position of a memory or summary, or raise an `UnknownItemError`."""
@@ -281,11 +287,12 @@ def remember_in_view(
     supersedes: MemoryId | None,
     until: date | None,
     wait_s: float,
+    origin: str = Origin.ASSISTANT,
 ) -> Fields:
     """Keep a memory, and say whether this view's recall finds it."""
     kept = remember(
         text, wing=view.narrowed_to(wing), room=room, user=view.user, tags=tags,
-        importance=importance, supersedes=supersedes, wait_s=wait_s, origin=Origin.ASSISTANT,
+        importance=importance, supersedes=supersedes, wait_s=wait_s, origin=origin,
         valid_until=until,
     )  # fmt: skip
     is_here, note = False, f"recall finds it after `noctuary nightly {kept.source}`"
@@ -307,7 +314,9 @@ def remember_in_view(
 _TOKEN_CHARS = 16
 
 
-def forget_in_view(view: View, ids: Sequence[MemoryId], token: str | None) -> Fields:
+def forget_in_view(
+    view: View, ids: Sequence[MemoryId], token: str | None, night: Any = None
+) -> Fields:
     """Return the plan of forgetting some memories; with its token, carry it out."""
     # Here: it takes as long to load as everything else, and few sessions forget.
     from noctuary.snapshot.forget import apply_forget
@@ -336,17 +345,20 @@ def forget_in_view(view: View, ids: Sequence[MemoryId], token: str | None) -> Fi
             "token, and show the user what would be forgotten; nothing was changed"
         )
     else:
-        done = apply_forget(plan)
+        done = apply_forget(plan, night=None if night is None else night(plan))
         told = {"message": done.message, "forgotten": True, "more": done.warnings}
+        told |= {"receipt": done.to_json()["receipt"], "removed": dict(done.removed)}
     return {
         **ORIGIN,
         "forgotten": told.pop("forgotten", False),
         "memories": [
             {
                 "id": one.memory_id, "created_at": iso(one.created_at_us), "wing": one.wing,
-                "user": one.user, **cut_content(one.content),
+                "user": one.user, "places": [p for p in memory.places if not p[0].isdigit()],
+                "snapshots": sum(p[0].isdigit() for p in memory.places),
+                **cut_content(one.content),
             }
-            for one in records
+            for memory, one in zip(plan.memories, records, strict=True)
         ],
         "unknown": list(plan.unknown) or None,
         "warnings": [*plan.notes, *told.pop("more", ())],
@@ -488,14 +500,17 @@ def read_item(seen: Seen, item_id: str) -> Fields:
     """Return a memory or summary in full, with concepts, replacement and summary."""
     reader = seen.recaller.reader
     ends = {"snapshot_id": seen.recaller.snapshot_id}
-    if seen.position_of(item_id) is None and (live := seen.live_memory(item_id)) is not None:
+    live = seen.live_memory(item_id)
+    if live is not None and seen.position_of(item_id) is None:
         return {**ORIGIN, **live_fields(reader, live), **ends}
     position = seen.find(item_id)
     if position < reader.count:
         with seen.graph() as (source, book):
             names = [c["name"] for c in _concepts_of(source, book, position)[:CONCEPTS_SHOWN]]
         ends |= {"concepts": names or None, **_standing(seen, position)}
-    return {**ORIGIN, **memory_fields(reader, position), **ends}
+    # In its new form only, as recall shows it.
+    told = memory_fields(reader, position) if live is None else live_fields(reader, live)
+    return {**ORIGIN, **told, **ends}
 
 
 def read_cluster(seen: Seen, item_id: str) -> Fields:

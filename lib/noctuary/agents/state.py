@@ -353,7 +353,7 @@ def _aside(path: Path) -> Path:
     return path.with_name(f"{path.stem}.1{path.suffix}")
 
 
-# What was injected into a session: ids, hashes and scores, in one small file per session. Of two
+# What was injected into a session: ids, hashes, scores and tokens, in one small file each. Of two
 # hooks that end at the same moment the later one wins; the other's memories are injected again.
 
 MAX_INJECTED = 500  # remembered per session, first out first; every prompt reads some 60 bytes each
@@ -373,30 +373,43 @@ class Injected(NamedTuple):
     in_context: bool = True  # a compaction takes it away from the model
 
 
+class Spent(NamedTuple):
+    """The tokens (estimated) that hooks added to a session on one day."""
+
+    day: str  # UTC
+    tokens: int
+
+
 class SessionState(NamedTuple):
-    """A session: at most `MAX_INJECTED` memories in order of injection, and its compactions."""
+    """A session: at most `MAX_INJECTED` memories in order of injection, compactions, and tokens."""
 
     injected: tuple[Injected, ...] = ()
     compactions: int = 0
+    spent: tuple[Spent, ...] = ()  # a row per day, at most `KEPT_DAYS`
 
     def knows(self, memory: Mapping[str, Any]) -> bool:
         """Tell whether a memory of an answer is before the model already."""
         key = key_of(memory)
         return any(i.in_context and i[:2] == key for i in self.injected)
 
-    def with_injected(self, memories: Sequence[Mapping[str, Any]]) -> SessionState:
-        """Return the state after some memories of an answer were injected."""
+    def with_injected(self, memories: Sequence[Mapping[str, Any]], tokens: int = 0) -> SessionState:
+        """Return the state after some memories of an answer were injected, as so many tokens."""
         best = {i[:2]: i.score for i in self.injected}
         new = [_injected(memory, best) for memory in memories]
         keys = {i[:2] for i in new}
         kept = [i for i in self.injected if i[:2] not in keys]
-        return self._replace(injected=(*kept, *new)[-MAX_INJECTED:])
+        days = dict(self.spent)
+        if tokens:
+            today = time.strftime("%Y-%m-%d", time.gmtime())
+            days[today] = days.get(today, 0) + tokens
+        spent = tuple(Spent(*row) for row in sorted(days.items())[-KEPT_DAYS:])
+        return self._replace(injected=(*kept, *new)[-MAX_INJECTED:], spent=spent)
 
     def compacted(self) -> SessionState:
         """Return the state after a compaction: nothing injected is before the agent any more."""
         # PreCompact and SessionStart both report a compaction; SessionStart counts it.
         gone = tuple(i._replace(in_context=False) for i in self.injected)
-        return SessionState(gone, self.compactions + 1)
+        return self._replace(injected=gone, compactions=self.compactions + 1)
 
     def best_first(self) -> tuple[Injected, ...]:
         """Return injected memories by falling score; of equal ones the later first."""
@@ -433,7 +446,30 @@ def read_session(path: Path) -> SessionState:
     injected = read_rows(Injected, found, "injected", _FORMAT)[-MAX_INJECTED:]
     compactions = found.get("compactions") if isinstance(found, dict) else 0
     count = compactions if isinstance(compactions, int) and compactions >= 0 else 0
-    return SessionState(tuple(injected), count)
+    return SessionState(tuple(injected), count, tuple(read_rows(Spent, found, "spent", _FORMAT)))
+
+
+def read_spending(home: Path) -> dict[str, list[dict[str, Any]]]:
+    """Return the tokens that hooks added per day and per session, newest first."""
+    # Only the journal names a session, once its agent has stopped.
+    names: dict[Path, dict[str, Any]] = {
+        session_file(home / SESSIONS, e.agent, e.session_id): e._asdict()
+        for e in read_journal(home / JOURNAL)
+    }
+    days: dict[str, list[int]] = {}
+    sessions: list[dict[str, Any]] = []
+    for path in (home / SESSIONS).glob("*.json"):
+        spent = read_rows(Spent, read_json(path, _MAX_BYTES)[0], "spent", _FORMAT)
+        for day, tokens in spent:
+            days.setdefault(day, []).append(tokens)
+        if spent:
+            told = {"last_day": max(spent).day, "tokens": sum(one.tokens for one in spent)}
+            named = {n: names.get(path, {}).get(n) for n in ("agent", "session_id", "cwd")}
+            sessions.append(told | named)
+    sessions.sort(key=lambda one: (one["last_day"], one["tokens"]), reverse=True)
+    newest = sorted(days.items(), reverse=True)
+    per_day = [{"day": day, "tokens": sum(n), "sessions": len(n)} for day, n in newest]
+    return {"days": per_day, "sessions": sessions}
 
 
 # Which session a fork comes from: its context holds the parent's injected memories.
@@ -483,7 +519,7 @@ def find_parent(
 
 def write_session(path: Path, state: SessionState) -> bool:
     """Write the file of a session; return whether that worked."""
-    value = {"version": _FORMAT, "compactions": state.compactions, "injected": state.injected}
+    value = {"version": _FORMAT, **state._asdict()}
     return make_private(path.parent) and replace_json(path, value)
 
 

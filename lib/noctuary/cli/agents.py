@@ -19,11 +19,12 @@ from noctuary.agents import install as installation
 from noctuary.agents import mcp_install as servers
 from noctuary.agents import server as warm
 from noctuary.agents.client import AGENTS
-from noctuary.agents.state import COUNTERS, read_counters
+from noctuary.agents.state import COUNTERS, read_counters, read_spending
 from noctuary.cli import main as cli
 from noctuary.cli.entry import run_hook
 from noctuary.core.errors import NoctuaryError, SnapshotMissingError
 from noctuary.core.store import StorePaths, find_home, find_store, list_stores
+from noctuary.text.marks import visible_line
 
 # `noctuary hook`: what coding agents run at their events; here for its help text.
 
@@ -140,11 +141,14 @@ def _change_lines(change: installation.HookChange) -> Iterator[str]:
         yield f"the old file is kept as {change.backup}"
 
 
+_DAYS, _SESSIONS, _ID_CHARS = 7, 10, 16  # of the tokens that are shown; --json has all
+
+
 @hooks.command()
 @_folder_option
 @cli.json_option
 def status(folder: Path) -> None:
-    """Show where hooks are installed and how they perform.
+    """Show where hooks are installed, how they perform, and the tokens that they added to prompts.
 
     Looks at the user's settings, those of --folder, and every other place of an installation.
 
@@ -164,6 +168,7 @@ def status(folder: Path) -> None:
             for event in counters.events
             for p95 in [event.percentile_ms(0.95)]
         ],
+        "tokens": read_spending(home),
         "unread": list(_unread_sessions(home)),
         "fault": counters.fault,
     }
@@ -198,6 +203,12 @@ def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
             line += f"; the deadline cut {event['cut_short']:,} answers short (hook.deadline_ms)"
         code = event["outage_code"]
         yield line if code is None else f"{line}; fails now: {code}"
+    for one in found["tokens"]["days"][:_DAYS]:
+        yield f"{'tokens':<7}{one['day']:<18}{one['tokens']:>7,} (sessions: {one['sessions']:,})"
+    for one in found["tokens"]["sessions"][:_SESSIONS]:
+        who = f"{one['agent'] or '':<7}{(one['session_id'] or 'not ended yet')[:_ID_CHARS]:<18}"
+        where = f", {one['cwd']}" if one["cwd"] else ""
+        yield visible_line(f"{who}{one['tokens']:>7,} tokens, last on {one['last_day']}{where}")
     yield from found["unread"]
 
 
@@ -312,22 +323,23 @@ def serve(idle_minutes: float, clients: int, store: str | None) -> None:
 @cli.flag("--no-open", "Print the link, and open no browser.")
 @cli.store_options
 def browse(user: str | None, wing: str | None, port: int, no_open: bool, store: str | None) -> None:
-    """Show a store on a page in your browser: recall, why, single memories, concepts, last night.
+    """Show a store on a page in your browser: recall, why, memories, concepts, last night, tokens.
 
-    The page only reads, and nothing you look at is logged. The link holds a secret, new each time:
-    whoever knows it and can reach this machine's loopback reads what the page shows. Ctrl-C or
-    SIGTERM stops it.
+    You can forget the memories that it shows, and replace, confirm or end those of your own store.
+    Looking is not logged. The link holds a secret, new each time: whoever knows it and reaches this
+    machine's loopback can do all that too. Ctrl-C or SIGTERM stops it.
 
     Exit code 0 if it was stopped, 1 if it cannot run.
     """
     from noctuary.agents.browse import PageServer, open_page
     from noctuary.agents.mcp_view import View
+    from noctuary.cli.forget import night_for
 
     view = View(store, user=user, wing=wing)
     directory = view.store()
     with view.open() as seen:  # faults of the store are printed here, not on the page
         cli.warn(*cli.coded(seen.warnings))
-    with PageServer(view, port) as server:
+    with PageServer(view, port, night_for if cli.is_installed("dagster") else None) as server:
 
         def stop(*_: object) -> None:
             threading.Thread(target=server.shutdown).start()  # it waits for the loop that runs here

@@ -83,7 +83,7 @@ def forget(
     from noctuary.snapshot.forget import apply_forget
 
     _confirm(plan, is_sure=is_sure)
-    done = apply_forget(plan, from_source=from_source, night=_night(plan))
+    done = apply_forget(plan, from_source=from_source, night=night_for(plan))
     warnings = [*done.warnings, *_unknown_lines(plan)]
     cli.tell({**done.to_json(), "unknown": list(plan.unknown)}, [done.message], warnings)
     if not done.is_gone or plan.unknown:
@@ -137,7 +137,7 @@ def _confirm(plan: Plan, *, is_sure: bool) -> None:
     click.confirm("Forget them for good?", abort=True)
 
 
-def _night(plan: Plan) -> Any:
+def night_for(plan: Plan) -> Any:
     """Return what runs a night in a process of its own; None where nights cannot run here."""
     if not cli.is_installed("dagster") or plan.source is None:
         return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,15 +13,13 @@ import click
 from noctuary.cli import main as cli
 from noctuary.core.errors import MemoryRefusedError
 from noctuary.core.settings import Settings
-from noctuary.core.store import OWN_FILE, OWN_PREFIX, StorePaths, find_home, store_for_source
-from noctuary.core.tombstones import read_tombstones
+from noctuary.core.store import OWN_FILE, OWN_PREFIX, find_home, store_for_source
 from noctuary.curate import reviews
 from noctuary.curate.reviews import Aged
 from noctuary.snapshot.forget import apply_forget
 from noctuary.snapshot.forget_plan import plan_forget
 from noctuary.sources.own_store import find_night_source, remember
 from noctuary.text.marks import memories, visible_line
-from noctuary.usage.reader import UsageReader
 
 _SHOWN_CHARS = 200
 _CHOICES = "keep, replace, no longer true, forget, skip, quit"
@@ -66,12 +63,9 @@ def review(
         _mark(path, ids, until, now)
         return
     try:
-        aged = reviews.list_aged(path, now=now, last_recalls=_last_recalls, user=user)
+        aged = reviews.find_aged(*_store(), now=now, user=user)
     except sqlite3.Error as error:
         raise click.ClickException(f"{path} cannot be read: {error}") from None
-    store, before = _store()
-    gone = read_tombstones(store).ids
-    aged = [one for one in aged if f"{before}{one.id}" not in gone]
     is_asking = sys.stdin.isatty() and not (is_list or cli.is_json())
     if is_asking and aged:
         _go_through(path, aged[:limit], now)
@@ -89,13 +83,6 @@ def _mark(path: Path, ids: Sequence[int], until: str | None, now: datetime) -> N
     cli.tell({"marked": done, "unknown": lost}, [f"{memories(done)} {what}"], unknown)
     if lost:
         sys.exit(cli.EXIT_FAILED)
-
-
-def _last_recalls(ids: Sequence[int]) -> Sequence[int]:
-    """Return when memories of the own store were last recalled, as the last night counted."""
-    store, before = _store()
-    with closing(UsageReader(StorePaths(store).usage)) as usage:
-        return usage.counts([f"{before}{number}" for number in ids]).last_us.tolist()
 
 
 def _store() -> tuple[Path, str]:

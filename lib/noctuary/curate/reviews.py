@@ -12,9 +12,13 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from noctuary.core.sqlite import open_foreign
+from noctuary.core.store import OWN_FILE, StorePaths, find_home
+from noctuary.core.tombstones import read_tombstones
 from noctuary.core.types import DAY_US, UNDATED_US, from_micros, to_micros
 from noctuary.sources.normalize import read_end_us
 from noctuary.sources.own_store import WAIT_S, change_rows
+from noctuary.text.reach import TAGS
+from noctuary.usage.reader import UsageReader
 
 # Facts about machines change with every release; where somebody lives does not.
 SYSTEM_DAYS = 90
@@ -69,6 +73,18 @@ def about(content: str) -> About:
     return "system" if is_system else "person"
 
 
+def find_aged(store: Path, prefix: str, *, now: datetime, user: str | None) -> list[Aged]:
+    """Return those that a store of nights does not hide; its ids begin with `prefix`."""
+
+    def last_recalls(ids: Sequence[int]) -> Sequence[int]:
+        with closing(UsageReader(StorePaths(store).usage)) as usage:
+            return usage.counts([f"{prefix}{number}" for number in ids]).last_us.tolist()
+
+    aged = list_aged(find_home() / OWN_FILE, now=now, last_recalls=last_recalls, user=user)
+    gone = read_tombstones(store).ids
+    return [one for one in aged if f"{prefix}{one.id}" not in gone]
+
+
 def list_aged(
     path: Path, *, now: datetime, last_recalls: LastRecalls, user: str | None = None
 ) -> list[Aged]:
@@ -85,33 +101,41 @@ def list_aged(
     """
     if not path.is_file():
         return []
-    rows = _read(path, user)
+    rows = _read(path, "replaced_by IS NULL AND (user IS NULL OR user IS ?)", user)
     recalled_us = last_recalls([row["id"] for row in rows])
     found = [_aged(row, now, at_us) for row, at_us in zip(rows, recalled_us, strict=True)]
     return sorted(filter(None, found), key=lambda one: (-one.idle_days, one.id))
 
 
-_COLUMNS = ("id", "content", "created_at", "updated_at", "confirmed_at", "valid_until", "wing")
+def read_row(path: Path, number: int) -> dict[str, Any] | None:
+    """Return what the own store holds of a memory, and by which one it is replaced; or None."""
+    return next(iter(_read(path, "id = ?", number)), None) if path.is_file() else None
 
 
-def _read(path: Path, user: str | None) -> list[dict[str, Any]]:
+_COLUMNS = (
+    "id", "content", "tags", "created_at", "updated_at", "confirmed_at", "valid_until", "wing",
+    "user",
+)  # fmt: skip
+
+
+def _read(path: Path, where: str, value: object) -> list[dict[str, Any]]:
     with closing(open_foreign(path, WAIT_S)[0]) as db:
         known = {str(row[1]) for row in db.execute("PRAGMA table_info(memories)")}
         shown = ", ".join(name if name in known else f"NULL AS {name}" for name in _COLUMNS)
         # Equal texts are the same memory said again: the newest tells when.
         again = "(SELECT max(created_at) FROM memories b WHERE b.text_key = a.text_key)"
-        replaced = (
-            "id IN (SELECT dst_id FROM memory_links WHERE link_type = 'supersedes')"
+        links = "memory_links WHERE dst_id = a.id AND link_type = 'supersedes'"
+        replaced_by = (
+            f"(SELECT max(src_id) FROM {links})"
             if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'memory_links'").fetchone()
-            else "0"
+            else "NULL"
         )
         sql = (
-            f"SELECT {shown}, {again} FROM memories a WHERE NOT {replaced} AND NOT is_sensitive "
-            "AND (user IS NULL OR user IS ?)"
+            f"SELECT {shown}, {again}, {replaced_by} AS replaced_by FROM memories a "
+            f"WHERE NOT is_sensitive AND {where}"
         )
-        return [
-            dict(zip((*_COLUMNS, "again"), row, strict=True)) for row in db.execute(sql, [user])
-        ]
+        names = (*_COLUMNS, "again", "replaced_by")
+        return [dict(zip(names, row, strict=True)) for row in db.execute(sql, [value])]
 
 
 def _aged(row: Mapping[str, Any], now: datetime, recalled_us: int) -> Aged | None:
@@ -149,13 +173,27 @@ def confirm(path: Path, ids: Sequence[int], now: datetime) -> int:
     return _set(path, "confirmed_at = ?", [now.isoformat()], ids)
 
 
-def end(path: Path, ids: Sequence[int], until: date | datetime, now: datetime) -> int:
-    """Let memories end after a day, or at a moment; return how many there were."""
-    values = [until.isoformat(), now.isoformat()]
+def end(path: Path, ids: Sequence[int], until: date | datetime | None, now: datetime) -> int:
+    """Let memories end after a day, at a moment, or (None) never; return how many there were."""
+    values = [None if until is None else until.isoformat(), now.isoformat()]
     return _set(path, "valid_until = ?, updated_at = ?", values, ids)
 
 
-def _set(path: Path, columns: str, values: Iterable[str], ids: Sequence[int]) -> int:
+def set_reach(path: Path, number: int, tag: str | None, now: datetime) -> int:
+    """Give a memory one of `noctuary.text.reach.TAGS` or none; return how many there were."""
+
+    def change(db: sqlite3.Connection) -> int:
+        found = db.execute("SELECT tags FROM memories WHERE id = ?", [number]).fetchone() or ("",)
+        tags = [one.strip() for one in (found[0] or "").split(",")]
+        kept = [one for one in (*tags, tag) if one and (one == tag or one.casefold() not in TAGS)]
+        sql = "UPDATE memories SET tags = ?, updated_at = ? WHERE id = ?"
+        text = ",".join(dict.fromkeys(kept))
+        return db.execute(sql, [text, now.isoformat(), number]).rowcount
+
+    return change_rows(path, change, WAIT_S)
+
+
+def _set(path: Path, columns: str, values: Iterable[str | None], ids: Sequence[int]) -> int:
     sql = f"UPDATE memories SET {columns} WHERE id IN (SELECT value FROM json_each(?))"
 
     def change(db: sqlite3.Connection) -> int:

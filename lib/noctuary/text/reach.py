@@ -25,7 +25,7 @@ REASONS = {
     REPEATED: "several projects have the same text",
     NO_WING: "it belongs to no project",
 }
-_TAGS = {"reach:project": KEPT, "reach:everywhere": TAGGED}
+TAGS = {"reach:project": KEPT, "reach:everywhere": TAGGED}
 # Categories, folded; as tags only those that no project is about.
 _PREFERENCES = frozenset({"preference", "preferences", "user_preference", "user_preferences"})
 _KINDS = _PREFERENCES | {
@@ -41,8 +41,8 @@ def reach_of(memory: MemoryRecord) -> int:
     """Return one of the numbers above, but REPEATED: for that, all memories have to be known."""
     tags = [tag.strip().casefold() for tag in memory.tags.split(",")]
     for tag in tags:
-        if tag in _TAGS:
-            return _TAGS[tag]
+        if tag in TAGS:
+            return TAGS[tag]
     if memory.wing is None and not memory.is_turn:
         return NO_WING
     # A conversation is about its project; of what its user typed, only what is to last is not.

@@ -5,22 +5,27 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import sqlite3
 import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 import pytest
 
+from noctuary import remember
 from noctuary.agents import browse
 from noctuary.agents.browse import MAX_CHARS, PageServer, open_page
 from noctuary.agents.mcp_view import View, plain, read_item, recall_in_view, relate
+from noctuary.core.store import OWN_FILE, store_for_source
 from noctuary.core.types import MemoryRecord
+from tests.rooms.sources.test_several import publish as publish_list
+from tests.support.live import LONG_AGO, Cache, make_cache, publish_from
 from tests.support.store import Store, day_us, memory, new_store, renumber
 
 Start = Callable[..., "Site"]
@@ -62,6 +67,23 @@ class Site(NamedTuple):
         got = Got(answer.status, answer.headers, answer.read().decode("utf-8"))
         connection.close()
         return got
+
+    def send(self, name: str, body: str | bytes, **headers: str) -> Got:
+        """Send a change as the page does; a header of "" is left out."""
+        told = {
+            "Origin": f"http://127.0.0.1:{self.port}", "Content-Type": "application/json",
+            **{name.replace("_", "-"): value for name, value in headers.items()},
+        }  # fmt: skip
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        sent = {n: v.replace("{port}", str(self.port)) for n, v in told.items() if v}
+        connection.request("POST", f"{self.base}api/{name}", body, sent)
+        answer = connection.getresponse()
+        got = Got(answer.status, answer.headers, answer.read().decode("utf-8"))
+        connection.close()
+        return got
+
+    def change(self, name: str, **told: str) -> Got:
+        return self.send(name, json.dumps(told))
 
     def ask(self, name: str, **told: Any) -> Got:
         return self.get(f"api/{name}?{urlencode(told)}")
@@ -297,8 +319,8 @@ def test_the_browser_s_own_requests_are_answered(dense_store: Store, start: Star
     assert site.get("api/status", **opened).code == 403
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS", "CONNECT", "GRÜN"])
-def test_only_get_is_answered(dense_store: Store, start: Start, method: str) -> None:
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "HEAD", "OPTIONS", "CONNECT", "GRÜN"])
+def test_only_get_and_post_are_answered(dense_store: Store, start: Start, method: str) -> None:
     site = start(dense_store)
     connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=30)
     connection.connect()
@@ -440,3 +462,175 @@ def test_the_link_is_given_to_the_browser_in_a_private_file(
         monkeypatch.setenv("WAYLAND_DISPLAY", "")
         with open_page("http://127.0.0.1:1/secret/", wanted):
             assert list(tmp_path.iterdir()) == []
+
+
+# What the page changes: rows of the own store, under the guards of the view.
+
+SERVER = "The staging server listens on port 8443."
+
+
+@pytest.fixture
+def own(home: Path) -> Store:
+    """An own store of two users and two wings, of long ago, with a night on it."""
+    path = remember(SERVER, wing="mill", tags=["net"]).path
+    remember("Ana's spare key hangs in the hall.", wing="home", user="ana")
+    remember("Ben's spare key hangs in the shed.", wing="home", user="ben")
+    remember("The door code is with the neighbour.", wing="home")
+    Cache(path).run("UPDATE memories SET created_at = ?, updated_at = ?", LONG_AGO, LONG_AGO)
+    store = new_store(store_for_source(home, path))
+    publish_from(Cache(path), store)
+    return store
+
+
+def rows_of(home: Path) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(home / OWN_FILE)) as db:
+        return db.execute("SELECT * FROM memories ORDER BY id").fetchall()
+
+
+def test_a_memory_is_confirmed_ended_spread_and_replaced_and_shows_it_at_once(
+    own: Store, start: Start
+) -> None:
+    site = start(own)
+    assert site.ask("actions", id=1).value["actions"] == [
+        "confirm", "replace", "end", "reach", "forget",
+    ]  # fmt: skip
+    assert site.change("confirm", id="1").code == 200
+    assert site.ask("actions", id=1).value["confirmed_at"]
+    for reach in ("reach:everywhere", "reach:project"):
+        assert site.change("reach", id="1", reach=reach).code == 200
+        assert site.ask("actions", id=1).value["reach"] == reach
+        assert site.ask("item", id=1).value["tags"] == ["net", reach]
+    assert site.change("end", id="4").code == 200
+    assert site.ask("actions", id=4).value["has_ended"] is True
+    assert "4" not in str([m["id"] for m in site.ask("newest").value["memories"]])
+    assert site.change("end", id="4", undo="yes").code == 200
+    assert site.ask("actions", id=4).value["has_ended"] is False
+    kept = site.change("replace", id="1", text="The staging server listens on 9443.").value
+    assert (kept["recallable"], kept["supersedes"]) == (True, 1)
+    newest = site.ask("newest").value["memories"]
+    assert [m["id"] for m in newest] == [kept["id"], 4, 1], "in its place, and others' are hidden"
+    assert site.ask("newest", after=kept["id"]).value["memories"] == newest[1:]
+    new = site.ask("item", id=kept["id"]).value
+    assert (new["wing"], new["tags"], new["written_by"]) == (
+        "mill",
+        ["net", "reach:project"],
+        "user",
+    )
+    assert site.ask("actions", id=1).value["replaced_by"] == str(kept["id"])
+
+
+def test_a_page_forgets_what_its_plan_showed(own: Store, start: Start, home: Path) -> None:
+    site = start(own, user="ana")
+    plan = site.change("forget", id="2").value
+    (memory_,) = plan["memories"]
+    assert (memory_["content"], memory_["places"][0]) == (
+        "Ana's spare key hangs in the hall.",
+        "own store",
+    )
+    assert len(rows_of(home)) == 4, "nothing is changed yet"
+    assert "another plan" in site.change("forget", id="2", token="x" * 16).text
+    done = site.change("forget", id="2", token=plan["token"]).value
+    assert done["forgotten"]
+    assert done["removed"] == {"own store": 1}
+    assert len(rows_of(home)) == 3
+    assert site.ask("item", id=2).code == 404
+    assert "2" not in str([m["id"] for m in site.ask("newest").value["memories"]])
+
+
+def test_what_the_page_may_not_show_it_may_not_change(own: Store, start: Start, home: Path) -> None:
+    before = rows_of(home)
+    site = start(own, user="ana", wing="home")
+    assert site.ask("actions", id=4).value["actions"] == ["confirm", "end", "reach", "forget"], (
+        "nobody's memory is not replaced by one of ana's"
+    )
+    assert site.change("replace", id="4", text="Ana's now.").code == 400
+    for memory_id in ("1", "3", "99", "-1", "1e1", "٢", "9" * 30, "\0", ""):
+        asked = [site.change(name, id=memory_id, text="x y z") for name in
+                 ("confirm", "end", "reach", "replace")]  # fmt: skip
+        assert {got.code for got in asked} == {404}, memory_id
+        plan = site.change("forget", id=memory_id)
+        assert "token" not in plan.text, memory_id
+        assert not {"Ben's", SERVER} & {plan.text}
+    assert rows_of(home) == before
+    Cache(home / OWN_FILE).run(
+        "UPDATE memories SET created_at='2020-01-01', updated_at='2020-01-01'"
+    )
+    assert {one["id"] for one in site.ask("aged").value["memories"]} == {"2", "4"}
+
+
+def test_memories_of_another_source_can_be_forgotten_alone(
+    dense_store: Store, start: Start
+) -> None:
+    site = start(dense_store)
+    assert site.ask("actions", id=101).value == {"actions": ["forget"]}
+    assert site.change("confirm", id="101").code == 404
+    assert site.ask("aged").value == {"memories": [], "total": 0, "is_own": False}
+
+
+BAD_CHANGES: dict[str, tuple[bytes, dict[str, str], int]] = {
+    "no-origin": (b"{}", {"Origin": ""}, 403),
+    "another-origin": (b"{}", {"Origin": "http://evil.example"}, 403),
+    "another-local-port": (b"{}", {"Origin": "http://127.0.0.1:1"}, 403),
+    "a-sandbox": (b"{}", {"Origin": "null"}, 403),
+    "a-rebound-name": (b"{}", {"Host": "evil.example:{port}"}, 403),
+    "a-form": (b"id=1", {"Content-Type": "application/x-www-form-urlencoded"}, 415),
+    "plain-text": (b'{"id": "1"}', {"Content-Type": "text/plain"}, 415),
+    "no-length": (b"", {"Content-Length": "-1"}, 413),
+    "too-long": (b"{}", {"Content-Length": "9" * 40}, 413),
+    "a-bit-too-long": (b"{}", {"Content-Length": "2000001"}, 413),
+    "no-json": (b"\xff{", {}, 400),
+    "a-list": (b"[1]", {}, 400),
+    "a-number": (b'{"id": 1}', {}, 400),
+    "nested": (b"[" * 5_000, {}, 400),
+    "a-long-id": (json.dumps({"id": "x" * (MAX_CHARS + 1)}).encode(), {}, 400),
+    "a-secret": (json.dumps({"id": "1", "text": "my password is hunter2-Zx81!"}).encode(), {}, 400),
+    "nul": (json.dumps({"id": "1", "text": "a\0b"}).encode(), {}, 400),
+    "half-a-character": (b'{"id": "1", "text": "\\ud800"}', {}, 400),
+    "nothing": (json.dumps({"id": "1", "text": " \n"}).encode(), {}, 400),
+    "no-text": (json.dumps({"id": "1"}).encode(), {}, 400),
+}
+
+
+@pytest.mark.parametrize(("body", "headers", "code"), BAD_CHANGES.values(), ids=[*BAD_CHANGES])
+def test_a_bad_change_changes_nothing(
+    own: Store, start: Start, home: Path, body: bytes, headers: dict[str, str], code: int
+) -> None:
+    before, site = rows_of(home), start(own)
+    got = site.send("replace", body, **headers)
+    assert got.code == code, got.text
+    assert got.text.count("\n") == 1
+    assert "Traceback" not in got.text
+    assert rows_of(home) == before
+
+
+def test_reading_addresses_take_no_post_and_changing_ones_no_get(own: Store, start: Start) -> None:
+    site = start(own)
+    for name in ("status", "recall", "../report", "nothing"):
+        assert site.change(name, id="1").code == 404
+    for name in browse.CHANGES:
+        assert site.ask(name, id="1").code == 404
+
+
+def test_among_several_stores_only_the_own_one_s_rows_change(
+    home: Path, tmp_path: Path, start: Start
+) -> None:
+    cache = make_cache(tmp_path / "memory.db", [{"content": "The ferry leaves at noon."}])
+    own_file = remember("The bell of the old pier is green.").path
+    Cache(own_file).run("UPDATE memories SET created_at='2020-01-01', updated_at='2020-01-01'")
+    listed = home / "noctuary.toml"
+    listed.write_text(f"[sources]\ncache = '{cache.path}'\n")
+    publish_list(listed, store := new_store(store_for_source(home, listed)))
+    site = start(store)
+    assert site.ask("actions", id="cache:1").value == {"actions": ["forget"]}
+    assert site.change("end", id="cache:1").code == 404
+    (aged,) = site.ask("aged").value["memories"]
+    assert aged["id"] == "own:1"
+    assert site.change("confirm", id="own:1").code == 200
+    assert site.ask("aged").value["memories"] == []
+    kept = site.change("replace", id="own:1", text="The bell of the old pier is red.").value
+    assert (kept["id"], kept["supersedes"]) == ("own:2", "own:1")
+    assert site.ask("actions", id="own:1").value["replaced_by"] == "own:2"
+    assert site.ask("newest").value["memories"][0]["id"] == "own:2"
+    plan = site.change("forget", id="own:2").value
+    assert site.change("forget", id="own:2", token=plan["token"]).value["receipt"]
+    assert len(rows_of(home)) == 1

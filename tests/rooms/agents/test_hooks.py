@@ -712,7 +712,7 @@ def test_a_fork_is_not_given_again_what_its_parent_was(tmp_path: Path, version: 
         process().begin_session(parse_event(event | fields))
 
     start("startup", "parent")
-    process().write_session("parent", SessionState().with_injected([KEY]))
+    process().write_session("parent", SessionState().with_injected([KEY], 40))
     (folder / "parent.jsonl").write_text("{}\n", "utf-8")
     os.utime(folder / "parent.jsonl", (time.time() - 100, time.time() - 100))
     (folder / "another.jsonl").write_text("{}\n", "utf-8")
@@ -728,7 +728,23 @@ def test_a_fork_is_not_given_again_what_its_parent_was(tmp_path: Path, version: 
         if version == "other_folder":
             asks, knows = _session(tmp_path, "fork"), False
     event = parse_event({"hook_event_name": "UserPromptSubmit", "prompt": "key?", **asks})
-    assert process().continue_session(event).knows(KEY) is knows
+    state = process().continue_session(event)
+    assert (state.knows(KEY), state.spent) == (knows, ()), "its tokens were the parent's"
+
+
+def test_tokens_are_counted_for_what_was_injected_and_restored_and_once_each() -> None:
+    world = MemoryWorld()
+    world.result = answer(KEY, DOG)
+    first = ask(world, prompt())
+    assert ask(world, prompt("where is the spare key kept?")) == "", "known already"
+    ((_, tokens),) = world.sessions["s"].spent
+    assert tokens == estimate_tokens(first)
+    world.known = world.result
+    again = ask(world, start("compact"))
+    assert again
+    ((day, tokens),) = world.sessions["s"].spent
+    assert tokens == estimate_tokens(first) + estimate_tokens(again)
+    assert day == time.strftime("%Y-%m-%d", time.gmtime())
 
 
 @pytest.mark.parametrize("seconds", [None, "7", True, -1, float("nan"), 10**12])

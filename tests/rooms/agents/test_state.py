@@ -17,20 +17,25 @@ from noctuary.agents import state as counters
 from noctuary.agents import state as sessions
 from noctuary.agents.state import (
     BUCKETS_MS,
+    HOOKS,
+    JOURNAL,
     KEPT_DAYS,
     MAX_INJECTED,
+    SESSIONS,
     TOLD_AFTER_TIMEOUTS,
     Counters,
     EventCounters,
     Injected,
     JournalEntry,
     SessionState,
+    Spent,
     append_entry,
     note_call,
     prune_sessions,
     read_counters,
     read_journal,
     read_session,
+    read_spending,
     session_file,
     transcripts_in,
     write_session,
@@ -54,6 +59,35 @@ def test_a_session_is_read_back_is_its_owners_alone_and_holds_no_text(tmp_path: 
     assert path.stat().st_mode & 0o777 == 0o600
     stored = path.name + path.read_text()
     assert not [word for word in ("pantry", "Pixel", "spare", "secret") if word in stored]
+
+
+def test_tokens_are_told_per_day_and_per_session_and_named_by_the_journal(tmp_path: Path) -> None:
+    sessions = tmp_path / SESSIONS
+    (tmp_path / HOOKS).mkdir()
+    days = {"mine": {"2026-03-01": 40, "2026-03-02": 60}, "runs": {"2026-03-02": 7}, "none": {}}
+    for name, spent in days.items():
+        state = SessionState(spent=tuple(Spent(*row) for row in spent.items()))
+        assert write_session(session_file(sessions, "claude", name), state)
+    damaged = {
+        "version": 1,
+        "spent": [["2026-03-02", -1], ["2026-03-03"], "x", [2, 2], ["d", 1e400]],
+    }
+    (sessions / "x.json").write_text(json.dumps(damaged))
+    (sessions / "y.json").write_bytes(b"\xff")
+    entry = JournalEntry(0, "claude", "Stop", "mine", cwd="/srv/mill")
+    assert append_entry(tmp_path / JOURNAL, entry) is None
+    named = {"agent": "claude", "session_id": "mine", "cwd": "/srv/mill"}
+    assert read_spending(tmp_path) == {
+        "days": [
+            {"day": "2026-03-02", "tokens": 67, "sessions": 2},
+            {"day": "2026-03-01", "tokens": 40, "sessions": 1},
+        ],
+        "sessions": [
+            {"last_day": "2026-03-02", "tokens": 100, **named},
+            {"last_day": "2026-03-02", "tokens": 7, **dict.fromkeys(named)},
+        ],
+    }
+    assert read_spending(tmp_path / "nowhere") == {"days": [], "sessions": []}
 
 
 def test_two_sessions_and_two_agents_have_files_of_their_own(tmp_path: Path) -> None:

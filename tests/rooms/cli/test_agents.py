@@ -12,7 +12,18 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from noctuary.agents.state import COUNTERS, HOOKS, note_call
+from noctuary.agents.state import (
+    COUNTERS,
+    HOOKS,
+    JOURNAL,
+    SESSIONS,
+    JournalEntry,
+    SessionState,
+    append_entry,
+    note_call,
+    session_file,
+    write_session,
+)
 from tests.support.store import Store
 
 Run = Callable[..., Result]
@@ -79,6 +90,20 @@ def test_status_shows_how_the_hooks_fared(run: Run, home: Path) -> None:
     assert "(hook.deadline_ms); fails now: no_store" in shown
     (event,) = json.loads(run("hooks", "status", "--json").stdout)["events"]
     assert (event["calls"], event["p95_ms"], event["outage_code"]) == (2, 60.0, "no_store")
+
+
+def test_status_tells_the_tokens_that_were_added(run: Run, home: Path) -> None:
+    assert json.loads(run("hooks", "status", "--json").stdout)["tokens"]["days"] == []
+    state = SessionState().with_injected([], 1_234)
+    assert write_session(session_file(home / SESSIONS, "codex", "5f3c-2a1b"), state)
+    entry = JournalEntry(0, "codex", "Stop", "5f3c-2a1b", cwd="/srv/\u202emill")
+    assert append_entry(home / JOURNAL, entry) is None
+    shown = " ".join(run("hooks", "status").output.split())
+    assert f"tokens {state.spent[0].day} 1,234 (sessions: 1)" in shown
+    assert "codex 5f3c-2a1b 1,234 tokens, last on" in shown
+    assert "/srv/\\u202emill" in shown
+    (one,) = json.loads(run("hooks", "status", "--json").stdout)["tokens"]["sessions"]
+    assert (one["session_id"], one["tokens"]) == ("5f3c-2a1b", 1_234)
 
 
 def test_a_program_that_is_gone_is_exit_code_1(run: Run, settings: Path, tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_help_lists_every_command_and_every_option_has_a_text(run: Run) -> None:
         ("why", "does not return memory ID, or why it does"),
         ("why", "against its own snapshot"),
         ("serve", "from a warm process, for this user only"),
-        ("browse", "The page only reads"),
+        ("browse", "You can forget the memories that it shows"),
         ("status", "identity, age, source, encoder and counts"),
         ("doctor", "Exit code 1 if anything fails"),
         ("snapshots", "oldest first"),

@@ -12,7 +12,16 @@ import pytest
 from noctuary import recall, remember
 from noctuary.core.store import store_for_source
 from noctuary.core.types import UNDATED_US, to_micros
-from noctuary.curate.reviews import PERSON_DAYS, SYSTEM_DAYS, about, confirm, end, list_aged
+from noctuary.curate.reviews import (
+    PERSON_DAYS,
+    SYSTEM_DAYS,
+    about,
+    confirm,
+    end,
+    list_aged,
+    read_row,
+    set_reach,
+)
 from noctuary.recall.engine import Recaller
 from noctuary.recall.explain import OUT_OF_SCOPE, RETURNED, Why, explain_memory
 from noctuary.recall.profile import RetrievalProfile
@@ -132,6 +141,26 @@ def test_why_says_that_a_memory_has_ended_and_names_no_other_filter(path: Path) 
         assert "It held until 2020-01-02" in found.sentences[-1]
     assert why(as_of=datetime(2019, 12, 1, tzinfo=UTC)).stage == RETURNED
     assert [one["filter"] for one in why(wing="work").facts["filters"]] == ["wing", "valid_until"]
+
+
+def test_an_end_is_taken_back_and_reach_is_one_tag(path: Path) -> None:
+    now = datetime.now(UTC)
+    end(path, [2], now, now)
+    assert end(path, [2], None, now) == 1
+    Cache(path).run(
+        "UPDATE memories SET tags = ' tea ,Reach:Project,,reach:everywhere' WHERE id = 2"
+    )
+    for tag in ("reach:everywhere", "reach:project", "", None):
+        assert set_reach(path, 2, tag, now) == 1
+        row = read_row(path, 2)
+        assert row is not None
+        assert (row["tags"], row["valid_until"]) == (f"tea,{tag}" if tag else "tea", None)
+    Cache(path).run("UPDATE memories SET tags = NULL WHERE id = 1")
+    assert set_reach(path, 1, "reach:project", now) == 1
+    assert set_reach(path, 99, "reach:project", now) == 0
+    Cache(path).run("UPDATE memories SET is_sensitive = 1 WHERE id = 1")
+    assert read_row(path, 1) is None
+    assert read_row(path, 99) is None
 
 
 def test_nothing_is_made_where_there_is_no_own_store(tmp_path: Path) -> None:
