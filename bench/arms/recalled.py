@@ -75,7 +75,8 @@ class GraphOnlyRetriever(ArmRetriever):
         pool = pool_candidates([leg.ranking for leg in legs])
         base = fuse(pool, legs, profile)
         leg = GraphLeg(self._graph, mask, 1.0, profile.session_weight)
-        found = leg.rank(query.text, leg.link(query.text), pool, base, lambda p: np.zeros(p.size))
+        links = leg.link(query.text)
+        found = leg.rank(query.text, links, pool, base, lambda p: np.zeros(p.size), dense)
         if found is None:
             return []
         added = np.zeros(found.positions.size)

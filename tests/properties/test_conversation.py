@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +32,7 @@ class World(NamedTuple):
 
     Attributes:
         sessions: Members of every session, in order.
-        turns, speakers, wings, shown, base: By position.
+        turns, speakers, wings, shown, base, like: By position.
         terms: By term, the score of every position that holds it.
         near: Words near to a term, given by its index, as `terms` has them.
         pool: Candidates, all shown.
@@ -44,6 +45,7 @@ class World(NamedTuple):
     wings: list[int]
     shown: list[bool]
     base: list[float]
+    like: list[float]
     terms: list[dict[int, float]]
     near: list[tuple[int, dict[int, float]]]
     pool: list[int]
@@ -75,6 +77,7 @@ def worlds(draw: st.DrawFn) -> World:
         wings=draw(few),
         shown=shown,
         base=draw(st.lists(unit, min_size=n, max_size=n)),
+        like=draw(st.lists(unit, min_size=n, max_size=n)),
         terms=terms,
         near=draw(near) if terms else [],
         pool=sorted(draw(st.sets(st.sampled_from(seen)))) if seen else [],
@@ -108,6 +111,7 @@ def heard(world: World, pool: Sequence[int] | None = None) -> Talk | None:
         arrays_of(world),
         list(map(posting, world.terms)),
         near=[(row, posting(word)) for row, word in world.near],
+        likeness_at=lambda positions: np.array(world.like)[positions],
         mask=None if all(world.shown) else np.array(world.shown),
         speakers=world.named,
         wings=np.array(world.wings, dtype=np.int32),
@@ -166,6 +170,12 @@ class Twin:
         fullest = max((self.coverage(s) for s in active), default=0.0)
         said = {p for p in contexts if world.speakers[p] in world.named}
         rooms = {world.wings[p] for p in said} - {NOBODY}
+        more = {p: 0.0 for session in active for p in session}
+        for session in active:
+            for before, p in pairwise(session):
+                if world.turns[before] and world.turns[p]:
+                    more[p] = world.like[before] - world.like[p]
+        least = min(more.values(), default=0.0)
         result: dict[int, float] = {}
         for session in active:
             coverage = self.coverage(session) / fullest if fullest > 0 else 0.0
@@ -176,6 +186,7 @@ class Twin:
                     continue
                 result[p] = c.SESSION_WEIGHT * best
                 result[p] += c.CONTEXT_WEIGHT * contexts[p] / loudest if loudest > 0 else 0.0
+                result[p] += c.BEFORE_WEIGHT * (more[p] - least)
                 result[p] += c.SPEAKER_WEIGHT if p in said else 0.0
                 result[p] += c.COMPANY_WEIGHT if world.wings[p] in rooms else 0.0
         return result
@@ -190,6 +201,7 @@ def without_hidden(world: World) -> tuple[World, list[int]]:
         sessions=[s for s in left if len(s) >= MIN_MEMBERS],  # as a night keeps them
         turns=[world.turns[p] for p in kept],
         speakers=[world.speakers[p] for p in kept],
+        like=[world.like[p] for p in kept],
         wings=[world.wings[p] for p in kept],
         shown=[True] * len(kept),
         base=[world.base[p] for p in kept],
@@ -287,6 +299,7 @@ def _two_sessions_and_a_third(third: Sequence[int]) -> World:
         wings=[NOBODY] * 6,
         shown=[p in third or p < 4 for p in range(6)],
         base=[0.5] * 6,
+        like=[0.5] * 6,
         terms=[{0: 1.0, 2: 1.0}, {2: 1.0}],
         near=[],
         pool=[0, 2],

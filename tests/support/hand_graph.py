@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from noctuary.graph.fold import ROLES, Name, NameTable
 from noctuary.graph.sessions import SessionArrays
 from noctuary.graph.walk import OPEN_END_US, RELATIONS, GraphArrays, MentionArrays, RareConcepts
-from noctuary.recall.legs import GraphLeg, GraphRanking, SnapshotGraph
+from noctuary.lexical.search import top_positions
+from noctuary.recall.legs import GraphLeg, GraphRanking, Leg, SnapshotGraph
 from noctuary.recall.query import Facet
 from noctuary.recall.reader import SnapshotReader
 from noctuary.text.tokens import tokenize
@@ -157,6 +158,7 @@ class AskedLeg:
         session_weight: float = 1.0,
         hidden: Sequence[int] = (),
         as_of_us: int | None = None,
+        cosines: Mapping[int, float] | None = None,
     ) -> None:
         self.base = np.zeros(N)
         self.base[list(base)] = list(base.values())
@@ -166,9 +168,14 @@ class AskedLeg:
         )
         self.pool = np.array(sorted(base), dtype=np.int64)
 
+        scores = np.zeros(N, dtype=np.float32)
+        scores[list(cosines or {})] = list((cosines or {}).values())
+        self.dense = Leg.of_scores(scores, top_positions(scores, N))
+
     def rank(self, query: str) -> GraphRanking | None:
+        links, base = self.leg.link(query), self.base
         return self.leg.rank(
-            query, self.leg.link(query), self.pool, self.base[self.pool], lambda p: self.base[p]
+            query, links, self.pool, base[self.pool], lambda p: base[p], self.dense
         )
 
     def found(self, query: str) -> GraphRanking:

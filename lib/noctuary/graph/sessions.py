@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ class SessionArrays(NamedTuple):
     speakers: NDArray[np.int32]  # (n,), ordinal of the concept that speaks, -1 for none
 
 
-# Scores lent by a session: words nearby, words of the whole session, who speaks.
+# Scores lent by a session: words nearby, the turn before, words of the whole session, who speaks.
 #
 # A turn rarely repeats the words of a question: the question before it or the topic of its session
 # does. The turns are reordered among themselves and keep the scores that they had before, so a
@@ -47,6 +47,9 @@ SESSION_WEIGHT = 0.3
 # Share for turns of a speaker whom the query names; more favours "who" over "what" questions.
 SPEAKER_WEIGHT = 0.5
 COMPANY_WEIGHT = 0.4  # share for turns in a wing in which that person speaks
+# Share of its likeness to the question that a turn takes from the turn before it: "the third one is
+# done" means what was asked. More lets answers pass that lie further from their own words.
+BEFORE_WEIGHT = 0.3
 
 # Share of the session as one document for memories that are no turns; their neighbours lend
 # nothing, because neighbouring distilled facts do not answer each other.
@@ -67,6 +70,8 @@ class Talk(NamedTuple):
     words: Floats  # (t, c), BM25 score of every query term in every member
     context: Floats  # (c,), words in and near the member, over the largest; [0, 1]
     own: Floats  # (c,), the part of `context` from the member's own words
+    # (c,), in [0, 2]: likeness of the turn before less its own, less the least of these; facts 0
+    before: Floats
     coverage: Floats  # (c,), the session as one document, over the largest; x WING_PART in a wing
     speakers: NDArray[np.int32]  # (c,), ordinal of the concept that speaks, -1 for none
     said: NDArray[np.bool_]  # bool (c,), the query names the speaker
@@ -82,6 +87,7 @@ def listen(
     terms: Sequence[Posting],
     *,
     near: Sequence[tuple[int, Posting]] = (),
+    likeness_at: Callable[[Ints], Floats] | None = None,
     mask: NDArray[np.bool_] | None = None,
     speakers: Sequence[int] = (),
     wings: NDArray[np.int32] | None = None,
@@ -92,7 +98,8 @@ def listen(
     `mask` is (n,), True where a memory may be seen: others neither lend nor receive. `wings` are
     (n,) codes, -1 for none; `speakers` the ordinals of concepts that the query names; `in_wing`
     whether one wing is searched; `near` words near to a term, given by its index, with scores that
-    count in a turn where they are more than its own.
+    count in a turn where they are more than its own; `likeness_at` gives the likeness of positions
+    to the query, in [0, 1], None where no vectors are compared.
     """
     sizes = _visible_sizes(sessions, mask)
     active, left_out = _active_sessions(pool, base, sessions, sizes)
@@ -110,6 +117,13 @@ def listen(
         entered[theirs[said]] = True
         entered[-1] = False
         company = entered[theirs]
+    is_turn = sessions.turns[members] != 0
+    before = np.zeros(members.size)
+    if likeness_at is not None:
+        like = likeness_at(members)
+        follows = (owners[1:] == owners[:-1]) & is_turn[1:] & is_turn[:-1]
+        before[1:] = (like[:-1] - like[1:]) * follows
+        before = np.where(is_turn, before - before.min(), 0.0)  # nobody is lent less than nothing
     heard = spread(words, owners).sum(axis=0)
     peak = float(heard.max())
     scale = 1.0 / peak if peak > 0.0 else 0.0
@@ -119,11 +133,12 @@ def listen(
         words=words,
         context=heard * scale,
         own=words.sum(axis=0) * scale,
+        before=before,
         coverage=_over_peak(coverage) * (WING_PART if in_wing else 1.0),
         speakers=speaking,
         said=said,
         company=company,
-        is_turn=sessions.turns[members] != 0,
+        is_turn=is_turn,
         left_out=left_out,
     )
 
@@ -137,11 +152,12 @@ def spoken_by(speaking: NDArray[np.int32], speakers: Collection[int]) -> NDArray
 
 
 def lent_scores(talk: Talk, base: Floats) -> Floats:
-    """Return the additions to the base score, (c,) in [0, 1], of every member."""
+    """Return the additions to the base score, (c,) >= 0, of every member."""
     best = np.zeros(int(talk.owners[-1]) + 1)
     np.maximum.at(best, talk.owners, base)
     of_turn = (
         CONTEXT_WEIGHT * talk.context
+        + BEFORE_WEIGHT * talk.before
         + SESSION_WEIGHT * best[talk.owners]
         + SPEAKER_WEIGHT * talk.said
         + COMPANY_WEIGHT * talk.company

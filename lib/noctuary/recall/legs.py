@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from noctuary.graph.fold import Link, Name, NameTable, link_query
 from noctuary.graph.sessions import (
+    BEFORE_WEIGHT,
     COMPANY_WEIGHT,
     CONTEXT_WEIGHT,
     FACT_COVERAGE_WEIGHT,
@@ -489,7 +490,13 @@ class GraphLeg(NamedTuple):
         return link_query(query, self.graph.names_seen(self.mask))
 
     def rank(
-        self, query: str, links: tuple[Link, ...], pool: Positions, fused: Scores, fuse_at: FuseAt
+        self,
+        query: str,
+        links: tuple[Link, ...],
+        pool: Positions,
+        fused: Scores,
+        fuse_at: FuseAt,
+        dense: Leg,
     ) -> GraphRanking | None:
         """Return the pool (ascending) with what the graph adds, or None for nothing to add."""
         named = name_subjects(links, self.graph.mentions, self.mask)
@@ -502,7 +509,7 @@ class GraphLeg(NamedTuple):
             scale = graph_scale(arriving, self.weight)
             scores = add_graph(base, arriving, self.weight)
         lends = self.session_weight > 0.0
-        talk = self._listen(query, links, positions, scores) if lends else None
+        talk = self._listen(query, links, positions, scores, dense) if lends else None
         if talk is None:
             none = np.empty(0)
             parts = (walked, named, None, none, none, self.session_weight, scale)
@@ -554,7 +561,7 @@ class GraphLeg(NamedTuple):
         )
 
     def _listen(
-        self, query: str, links: tuple[Link, ...], positions: Positions, scores: Scores
+        self, query: str, links: tuple[Link, ...], positions: Positions, scores: Scores, dense: Leg
     ) -> Talk | None:
         speakers = [link for link in links if self.graph.speaks(link.ordinal, self.mask)]
         asked = set(query_tokens(query))
@@ -565,8 +572,17 @@ class GraphLeg(NamedTuple):
         ordinals, wings = [link.ordinal for link in speakers], self.graph.wings
         return listen(
             positions, scores, self.graph.sessions, terms,
-            near=near, mask=self.mask, speakers=ordinals, wings=wings, in_wing=self.in_wing,
+            near=near, likeness_at=_likeness(dense), mask=self.mask, speakers=ordinals, wings=wings,
+            in_wing=self.in_wing,
         )  # fmt: skip
+
+
+def _likeness(dense: Leg) -> Callable[[Positions], Scores] | None:
+    """Return cosines over the best one, as far as the encoder reads the query."""
+    if not dense.ranking.size:
+        return None
+    best = float(dense.scores_at(dense.ranking[:1])[0])
+    return lambda positions: np.clip(dense.scores_at(positions) / best, 0.0, 1.0) * dense.readable
 
 
 def _arriving(positions: Positions, walked: Walk, named: Named) -> Scores:
@@ -654,6 +670,9 @@ def _heard(ranking: GraphRanking, talk: Talk, place: int) -> Iterator[_Part]:
     yield SPEAKER_WEIGHT * said, "said_by", None, speaker, itself
     yield COMPANY_WEIGHT * company, "in_company_of", None, NO_CONCEPT, itself
     yield CONTEXT_WEIGHT * own, "own_words", None, NO_CONCEPT, itself
+    earlier = int(talk.members[max(place - 1, same.start)])
+    lent = BEFORE_WEIGHT * float(talk.before[place])
+    yield lent, "after_similar_turn", earlier, NO_CONCEPT, (earlier,)
     neighbour = best_neighbour(talk, place) if talk.context[place] > own else None
     if neighbour is not None:
         near = int(talk.members[neighbour])

@@ -213,7 +213,8 @@ def _with_graph(search: Search, text: str, ranking: BaseRanking, rows: Rows) -> 
         in_wing = scope.wing is not None
         leg = GraphLeg(search.graph, rows.memories, *weights, as_of_us, in_wing)
         links = search.once(("links", text), lambda: leg.link(text))
-        found = leg.rank(text, links, ranking.positions[:size], ranking.fused[:size], fuse_at)
+        pool, fused = ranking.positions[:size], ranking.fused[:size]
+        found = leg.rank(text, links, pool, fused, fuse_at, ranking.dense)
     ranking = ranking._replace(links=None if rows.hide_any else links)
     if found is None:
         return ranking

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from noctuary.graph.sessions import (
+    BEFORE_WEIGHT,
     COMPANY_WEIGHT,
     CONTEXT_WEIGHT,
     FACT_COVERAGE_WEIGHT,
@@ -430,6 +431,17 @@ def test_a_word_said_nearby_makes_this_the_next_or_the_previous_turn(
     assert other not in path.shares
     said = f"reached over the graph from {{{said_at}}} by {relation} ({path.shares[relation]:.3f})"
     assert path.reason == f"{said}, also in_session {path.shares['in_session']:.3f}"
+
+
+def test_a_turn_after_one_that_is_like_the_query_comes_before_one_after_another() -> None:
+    cosines = {0: 0.8, 1: 0.2, 2: 0.4, 10: 0.6}
+    ranking = AskedLeg(hand_reader(texts=TALK), {1: 0.4, 2: 0.5}, cosines=cosines).found("x")
+    assert ranking.scores[[1, 2]].tolist() == [0.5, 0.4], "they exchange what they had"
+    path = _path(ranking, 1)
+    assert (path.relation, path.seed, path.evidence) == ("after_similar_turn", 0, (0,))
+    # Of the best hit's 0.8, the turn before 1 has 0.6 more than 1, that before 2 has 0.2 less.
+    assert path.shares["after_similar_turn"] == pytest.approx(BEFORE_WEIGHT * (0.6 + 0.2) / 0.8)
+    assert "after_similar_turn" not in _path(ranking, 2).shares
 
 
 def test_a_members_places_are_those_before_and_after_the_exchange() -> None:
