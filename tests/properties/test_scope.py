@@ -17,8 +17,9 @@ from noctuary.core.types import UNDATED_US, to_micros
 from noctuary.graph.fold import ROLES, Name, NameTable, link_query
 from noctuary.graph.sessions import MIN_MEMBERS, Posting, SessionArrays
 from noctuary.graph.walk import OPEN_END_US, GraphArrays, MentionArrays, RareConcepts
+from noctuary.lexical.search import top_positions
 from noctuary.recall.engine import Recaller
-from noctuary.recall.legs import GraphLeg, GraphRanking, SnapshotGraph, path_of
+from noctuary.recall.legs import GraphLeg, GraphRanking, Leg, SnapshotGraph, path_of
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Facet, Mask, Scope, build_mask
 from noctuary.recall.reader import SnapshotReader
@@ -207,12 +208,13 @@ def asked(draw: st.DrawFn) -> Asked:
 def test_to_the_graph_what_is_hidden_is_as_good_as_absent(recaller: Recaller, asked: Asked) -> None:
     """Neither moves nor enters: sessions, links, steps and who speaks, to the bit."""
     pool = np.flatnonzero(asked.base)
+    likeness = asked.base.astype(np.float32)
+    dense = Leg.of_scores(likeness, top_positions(likeness, likeness.size, asked.shown))
 
     def ranked(graph: SnapshotGraph, mask: Mask | None) -> GraphRanking | None:
         leg = GraphLeg(graph, mask, *asked.weights)
-        return leg.rank(
-            asked.query, leg.link(asked.query), pool, asked.base[pool], lambda p: asked.base[p]
-        )
+        links, base = leg.link(asked.query), asked.base
+        return leg.rank(asked.query, links, pool, base[pool], lambda p: base[p], dense)
 
     masked = ranked(SnapshotGraph(recaller.reader), asked.shown)
     absent = ranked(Without(recaller.reader, asked.shown), None)

@@ -208,12 +208,12 @@ def test_a_turn_takes_part_of_its_likeness_from_the_turn_before() -> None:
     like = floats(0.5, 1.0, 0.25, 0.25, 0.75, 0.5, 1.0, 1.0, 1.0)
     mask = np.ones(9, dtype=bool)
     # Differences of 0, -0.5, 0.75 and 0, above the least: 0 has no turn before it, 5 is none.
-    talk, without = heard(likeness_at=lambda p: like[p]), heard()
+    talk, without = heard(likeness_at=like.__getitem__), heard()
     assert talk.before.tolist() == [0.5, 0.0, 1.25, 0.5, 0.5, 0.0]
     gained = lent_scores(talk, BASE_OF_MEMBERS) - lent_scores(without, BASE_OF_MEMBERS)
     assert gained.tolist() == pytest.approx([0.15, 0.0, 0.375, 0.15, 0.15, 0.0])
     mask[1] = False  # who may not see 1 is told nothing of it
-    hidden = heard(likeness_at=lambda p: like[p], mask=mask)
+    hidden = heard(likeness_at=like.__getitem__, mask=mask)
     assert hidden.before.tolist() == [0.0, 0.25, 0.0, 0.0, 0.0]
 
 
