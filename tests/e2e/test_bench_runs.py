@@ -56,6 +56,7 @@ RUNS: dict[str, list[str]] = {
 """Module, and what of it -> its arguments."""
 
 STARTED_BY = {"bench.peers.runner": "bench.peers"}
+RUN_IN = {"bench.judged": "tests/rooms/bench/test_judged.py"}  # needs a harness and two models
 
 
 def entry_points() -> set[str]:
@@ -67,7 +68,10 @@ def entry_points() -> set[str]:
 
 def test_no_command_is_forgotten() -> None:
     measured = {f"bench.measure {name}" for name in NAMES}
-    assert entry_points() - {"bench.measure"} | measured == RUNS.keys() | STARTED_BY.keys()
+    assert entry_points() - {"bench.measure"} | measured == {
+        *RUNS, *STARTED_BY, *RUN_IN
+    }  # fmt: skip
+    assert all((ROOT / path).is_file() for path in RUN_IN.values())
     assert set(STARTED_BY.values()) <= RUNS.keys()
     targets = set(
         re.findall(r"-m (bench(?:\.measure \w+|[\w.]*))", (ROOT / "Makefile").read_text())
