@@ -428,7 +428,7 @@ def test_the_command_fails_where_not_all_of_it_was_done(
     def night(_: Plan) -> Any:
         return house.night
 
-    monkeypatch.setattr("noctuary.cli.forget._night", night)
+    monkeypatch.setattr("noctuary.cli.forget.night_for", night)
     store = ["--store", str(house.paths.root)]
     done = CliRunner().invoke(main, ["forget", *words, *store])
     assert done.exit_code == code, done.output
