@@ -275,6 +275,8 @@ _WAIT_WHILE_STUCK_S = 0.025
 _FIRST_PAUSE_S = 0.0005  # of the backoff, about what one append takes
 _LONGEST_PAUSE_S = 0.016  # longer leaves too few attempts within the wait to be fair
 _ROWS_WAITING_AT_MOST = 2_000  # in memory, about 0.5 MB, while the file cannot be written
+# Of the write-ahead log: hooks end without closing it, and each reads all that the others left.
+_WAL_BYTES_AT_MOST = 1 << 18
 _OPEN_AT_MOST = 32  # connections of one process, three file descriptors each
 # SQLITE_BUSY, SQLITE_LOCKED and SQLITE_PROTOCOL: another connection is at work (sqlite.org
 # rescode), the only faults that waiting can mend.
@@ -386,9 +388,10 @@ class _Writer:
             _check_format(log, self.kind.noun, self.kind.version, may_be_new=False)
             log.executemany(self.kind.insert, rows)
             forgotten = log.execute(self.kind.upkeep).rowcount
-        if forgotten > 0:
-            # Deleted rows must leave the write-ahead log as well. By now the rows are in the file.
-            with suppress(sqlite3.Error):
+        with suppress(sqlite3.Error, OSError):  # by now the rows are in the file
+            wal_bytes = _beside(self.path, "-wal").stat().st_size
+            # Deleted rows must leave the write-ahead log as well.
+            if forgotten > 0 or wal_bytes > _WAL_BYTES_AT_MOST:
                 log.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         if self._wal is None:
             self._wal = _identity(_beside(self.path, "-wal"))

@@ -242,6 +242,21 @@ def test_closing_checkpoints_and_the_next_append_opens_again(path: Path) -> None
     assert names_of(path) == ["1", "2"]
 
 
+def test_processes_that_end_without_closing_it_leave_a_short_write_ahead_log(path: Path) -> None:
+    code = """
+import os, sys
+from pathlib import Path
+from noctuary.usage.access_log import append_retrievals
+for number in range(60):
+    append_retrievals(Path(sys.argv[1]), snapshot_id="s", memory_ids=[str(number)] * 9)
+os._exit(0)
+"""
+    for _ in range(4):
+        subprocess.run([sys.executable, "-c", code, str(path)], check=True)
+        assert path.with_name(f"{path.name}-wal").stat().st_size < 300_000
+    assert len(rows_of(path)) == 4 * 60 * 9
+
+
 def test_naming_the_writer_loads_no_numpy_and_registers_nothing() -> None:
     code = """
 import atexit, os, sys
