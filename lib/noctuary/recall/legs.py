@@ -670,9 +670,12 @@ def _heard(ranking: GraphRanking, talk: Talk, place: int) -> Iterator[_Part]:
     yield SPEAKER_WEIGHT * said, "said_by", None, speaker, itself
     yield COMPANY_WEIGHT * company, "in_company_of", None, NO_CONCEPT, itself
     yield CONTEXT_WEIGHT * own, "own_words", None, NO_CONCEPT, itself
-    earlier = int(talk.members[max(place - 1, same.start)])
     lent = BEFORE_WEIGHT * float(talk.before[place])
-    yield lent, "after_similar_turn", earlier, NO_CONCEPT, (earlier,)
+    if place == same.start or not talk.is_turn[place - 1]:
+        yield lent, "turn_before", None, NO_CONCEPT, itself
+    else:
+        earlier = int(talk.members[place - 1])
+        yield lent, "turn_before", earlier, NO_CONCEPT, (earlier,)
     neighbour = best_neighbour(talk, place) if talk.context[place] > own else None
     if neighbour is not None:
         near = int(talk.members[neighbour])

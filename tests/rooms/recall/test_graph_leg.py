@@ -438,10 +438,12 @@ def test_a_turn_after_one_that_is_like_the_query_comes_before_one_after_another(
     ranking = AskedLeg(hand_reader(texts=TALK), {1: 0.4, 2: 0.5}, cosines=cosines).found("x")
     assert ranking.scores[[1, 2]].tolist() == [0.5, 0.4], "they exchange what they had"
     path = _path(ranking, 1)
-    assert (path.relation, path.seed, path.evidence) == ("after_similar_turn", 0, (0,))
+    assert (path.relation, path.seed, path.evidence) == ("turn_before", 0, (0,))
     # Of the best hit's 0.8, the turn before 1 has 0.6 more than 1, that before 2 has 0.2 less.
-    assert path.shares["after_similar_turn"] == pytest.approx(BEFORE_WEIGHT * (0.6 + 0.2) / 0.8)
-    assert "after_similar_turn" not in _path(ranking, 2).shares
+    assert path.shares["turn_before"] == pytest.approx(BEFORE_WEIGHT * (0.6 + 0.2) / 0.8)
+    assert "turn_before" not in _path(ranking, 2).shares
+    # 0 begins the session: as if what was said before it were as much like the query.
+    assert _path(ranking, 0).shares["turn_before"] == pytest.approx(BEFORE_WEIGHT * 0.25)
 
 
 def test_a_members_places_are_those_before_and_after_the_exchange() -> None:
