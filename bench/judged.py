@@ -365,7 +365,8 @@ def choose_counter() -> tuple[str, Count]:
 def show(report: Row) -> str:
     """Return the report as text."""
     asked = " judged by ".join(report["models"]) or "no model"
-    lines = [f"{report['questions']} questions, k = {report['k']}, answered by {asked}", ""]
+    lines = [f"{report['questions']} questions, k = {report['k']}, answered by {asked}"]
+    lines += [""] if report["accuracy"] else []
     for name, row in report["accuracy"].items():
         lines.append(f"{name:<18}{row['share']:>9.1%}  {row['correct']:,} of {row['n']:,}")
     lines += ["", f"{'tokens a question':<18}{'p50':>9}{'mean':>9}"]
