@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections import Counter
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
@@ -26,6 +28,7 @@ from noctuary.curate.promotions import (
     write_table,
 )
 from noctuary.curate.proposals import Proposal
+from noctuary.curate.reviews import find_aged, find_reviewed
 from noctuary.graph.tables import Evidence, Supersession
 from noctuary.sources.corpus import iter_records, read_column
 from noctuary.work.stage import Stage, StageOutput, StageResult
@@ -193,12 +196,24 @@ def plan_compaction(night: Night) -> StageResult:
         # Last, on copies: what a hook makes of them is its own.
         faults = fire(PLAN_HOOK, deepcopy(context)) if has_hooks(PLAN_HOOK) else ()
         notes["hook_faults"] = "; ".join(faults) or None
+        notes |= _count_unchecked(night)
         write_text(night.work(PLAN), text + "\n")
         return StageOutput(len(said["candidates"]), facts, notes)
 
     inputs = {"is_on": is_on, "rules": asdict(rules), "scores": night.result_of(LTP_SCORES).digest}
     # Days pass, and plans are applied and undone between nights.
     return night.finish(night.run(COMPACTION_PLAN, inputs, body, always=True))
+
+
+def _count_unchecked(night: Night) -> dict[str, Any]:
+    """Count what `noctuary review` would show of this store."""
+    store, prefix = find_reviewed()
+    if store != night.paths.root:
+        return {}
+    try:
+        return {"unchecked": len(find_aged(store, prefix, now=datetime.now(UTC), user=None))}
+    except sqlite3.Error as error:
+        return {"warning": f"what nobody has checked for long is not known: {error}"}
 
 
 @dg.asset_check(asset=COMPACTION_PLAN.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,10 @@ def test_what_you_remember_is_live_at_once_and_replaces_after_a_night(tmp_path: 
         assert ran.code == DONE, ran.says
         return json.loads(ran.out)
 
-    def night() -> None:
+    def night() -> str:
         ran = run_night(source, bench.store)
         assert ran.code == DONE, ran.says
+        return ran.says
 
     noctuary("remember", "The spare key hangs behind the blue door.", "--wing", "home")
     noctuary("remember", "Lunch is at noon in the canteen.", "--wing", "work")
@@ -54,7 +56,8 @@ def test_what_you_remember_is_live_at_once_and_replaces_after_a_night(tmp_path: 
     found = {memory["id"] for memory in noctuary("recall", "third flower pot")["memories"][:1]}
     assert found == {4}, "without a night"
     assert bench.ask(KEY, profile=REPLACING).memories[0].id == 1, "the graph does not know yet"
-    night()
+    noctuary("review", "2", "--until", f"{datetime.now(UTC) + timedelta(days=3):%Y-%m-%d}")
+    assert "about to end: 1 memory (`noctuary review`)" in night()
     recalled = bench.ask(KEY, profile=REPLACING)
     ids = [memory.id for memory in recalled.memories]
     assert ids[0] == 4

@@ -46,8 +46,11 @@ from noctuary.agents.mcp_view import (
     cut_content,
     explain_in_view,
     forget_in_view,
+    list_aged,
     live_fields,
     memory_fields,
+    own_prefix,
+    own_row,
     plain,
     read_cluster,
     read_item,
@@ -59,12 +62,12 @@ from noctuary.agents.mcp_view import (
 from noctuary.agents.state import read_spending
 from noctuary.core.errors import NoctuaryError
 from noctuary.core.foreign_json import parse_json
-from noctuary.core.store import OWN_FILE, OWN_PREFIX, find_home, store_for_source
+from noctuary.core.store import OWN_FILE, find_home
 from noctuary.core.types import MemoryRecord, Origin
 from noctuary.curate import reviews
 from noctuary.graph.view import top_concepts
 from noctuary.recall.query import Scope, build_mask
-from noctuary.sources.normalize import DEFAULT_IMPORTANCE, read_end_us
+from noctuary.sources.normalize import read_end_us
 from noctuary.sources.own_store import WAIT_S
 from noctuary.text.marks import visible
 from noctuary.text.reach import TAGS
@@ -186,39 +189,10 @@ def _count(asked: Asked) -> int:
 # forgetting and remembering keep the guards of the MCP tools.
 
 
-def _own_prefix(seen: Seen) -> str | None:
-    """Return what begins the ids of the own store's rows here; None where there are none."""
-    root, source = seen.recaller.paths.root, seen.recaller.reader.manifest.source
-    own = find_home() / OWN_FILE
-    if str(source.get("location")) == str(own) or root == store_for_source(find_home(), own):
-        return ""
-    return OWN_PREFIX if OWN_PREFIX.rstrip(":") in (source.get("members") or {}) else None
-
-
-def _own_row(seen: Seen, asked: Asked) -> Fields:
-    """Return the row of a visible memory; raise an `UnknownItemError` where it may not change."""
-    live, prefix, row = seen.live_memory(asked.get("id", "")), _own_prefix(seen), None
-    if live is None:
-        position = seen.find(asked.get("id", ""))
-        memory_id = str(seen.recaller.reader.public_ids([position])[position])
-    else:
-        memory_id = live.memory_id
-    if prefix is not None and memory_id.startswith(prefix):
-        number = memory_id.removeprefix(prefix)
-        if re.fullmatch(r"[0-9]{1,18}", number):  # else it is a turn or a summary
-            row = reviews.read_row(find_home() / OWN_FILE, int(number))
-    if row and row["user"] in (None, seen.user) and seen.wing in (None, row["wing"]):
-        return row
-    raise UnknownItemError(
-        f"the memory {memory_id!r} is not one of your own store that this page may change; "
-        "nothing was changed"
-    )
-
-
 def _actions(seen: Seen, asked: Asked) -> Fields:
     """Say what may be done with a memory, and how it stands in the own store."""
     try:
-        row = _own_row(seen, asked)
+        row = own_row(seen, asked.get("id", ""))
     except UnknownItemError:
         return {"actions": ["forget"]}  # the rest is its source's
     ends_us, _ = read_end_us(row["valid_until"])
@@ -231,20 +205,8 @@ def _actions(seen: Seen, asked: Asked) -> Fields:
         "valid_until": row["valid_until"],
         "has_ended": ends_us is not None and ends_us <= time.time_ns() // 1000,
         "reach": next((tag for tag in TAGS if tag in tags), ""),
-        "replaced_by": row["replaced_by"] and f"{_own_prefix(seen)}{row['replaced_by']}",
+        "replaced_by": row["replaced_by"] and f"{own_prefix(seen)}{row['replaced_by']}",
     }
-
-
-def _aged(seen: Seen, asked: Asked) -> Fields:
-    """Return the memories of the own store that `noctuary review` goes through, as far as shown."""
-    prefix = _own_prefix(seen)
-    if prefix is None:
-        return {"memories": [], "total": 0, "is_own": False}
-    now = datetime.now(UTC)
-    aged = reviews.find_aged(seen.recaller.paths.root, prefix, now=now, user=seen.user)
-    told = [{**one.to_json(), "id": f"{prefix}{one.id}"} for one in aged]
-    shown = [m for m in told if seen.position_of(m["id"]) is not None or seen.live_memory(m["id"])]
-    return {"memories": shown[:MAX_MEMORIES], "total": len(shown), "is_own": True}
 
 
 Night = Callable[[Any], Any] | None  # of a plan: what runs the night that purges it
@@ -252,7 +214,8 @@ Night = Callable[[Any], Any] | None  # of a plan: what runs the night that purge
 
 def _mark(what: str, view: View, told: Asked, _: Night) -> Fields:
     """Confirm a memory, end it, or set its reach."""
-    row, path, now = _in_snapshot(_own_row, view, told), find_home() / OWN_FILE, datetime.now(UTC)
+    path, now = find_home() / OWN_FILE, datetime.now(UTC)
+    row = _in_snapshot(lambda seen, asked: own_row(seen, asked.get("id", "")), view, told)
     if what == "confirm":
         done = reviews.confirm(path, [row["id"]], now)
     elif what == "end":
@@ -265,13 +228,11 @@ def _mark(what: str, view: View, told: Asked, _: Night) -> Fields:
 
 
 def _replace(view: View, told: Asked, _: Night) -> Fields:
-    """Remember a text in the place of a memory, with its tags."""
-    row = _in_snapshot(_own_row, view, told)
+    """Remember a text in the place of a memory."""
+    row = _in_snapshot(lambda seen, asked: own_row(seen, asked.get("id", "")), view, told)
     return remember_in_view(
-        view, told.get("text", ""), wing=None, room=None, tags=(row["tags"] or "").split(","),
-        importance=DEFAULT_IMPORTANCE, supersedes=row["id"], until=None, wait_s=WAIT_S,
-        origin=Origin.USER,
-    )  # fmt: skip
+        view, told.get("text", ""), supersedes=row["id"], wait_s=WAIT_S, origin=Origin.USER
+    )
 
 
 def _forget(view: View, told: Asked, night: Night) -> Fields:
@@ -297,7 +258,7 @@ ANSWERS: Mapping[str, Callable[[View, Asked], Fields]] = {
     ),
     "concepts": _concepts,
     "actions": partial(_in_snapshot, _actions),
-    "aged": partial(_in_snapshot, _aged),
+    "aged": partial(_in_snapshot, lambda seen, asked: list_aged(seen, MAX_MEMORIES)),
     "tokens": lambda view, asked: read_spending(find_home()),
     "status": lambda view, asked: read_state(view),
     "night": _night,

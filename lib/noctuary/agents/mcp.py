@@ -46,6 +46,7 @@ from noctuary.agents.mcp_view import (
     recall_in_view,
     relate,
     remember_in_view,
+    review_in_view,
 )
 from noctuary.core.errors import NoctuaryError
 from noctuary.core.sqlite import close_logs
@@ -64,6 +65,7 @@ Report = Callable[[float, float], Awaitable[None]]  # takes seconds waited, and 
 _CHANGED = {
     "remember": "the memory may be kept all the same, so recall it first",
     "forget": "the memories may be forgotten all the same, so get one of them first",
+    "review": "the memories may be marked all the same, so review again",
 }
 _NOTHING = "nothing was changed"
 
@@ -137,6 +139,7 @@ _AS_OF = Field(
     description="Only memories that existed then: an ISO-8601 date or time, e.g. 2026-03-01."
 )
 _IDS = Field(min_length=1, max_length=MAX_MEMORIES, description="Ids, as recall returns them.")
+_REVIEWED = Field(max_length=MAX_MEMORIES, description="Ids of what the user has checked.")
 _EXPLAIN = Field(description="Also explain each memory: legs, score, steps.")
 _LIMIT = Field(ge=1, le=MAX_MEMORIES, description="Entries per list at most.")
 _BUDGET = Field(ge=1, le=MAX_CONTEXT_TOKENS, description="Tokens of the whole text at most.")
@@ -147,6 +150,9 @@ READS_ONLY = ToolAnnotations(
 )
 ADDS = ToolAnnotations(
     read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False
+)
+MARKS = ToolAnnotations(
+    read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False
 )
 DESTROYS = ToolAnnotations(
     read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
@@ -237,7 +243,9 @@ class Tools:
         wing: Annotated[str | None, Field(description="The project it belongs to.")] = None,
         room: Annotated[str | None, Field(description="The topic inside the wing.")] = None,
         tags: Annotated[list[str] | None, Field(description="Words to find it by.")] = None,
-        importance: Annotated[float, Field(ge=0, le=1, description="How important.")] = 0.5,
+        importance: Annotated[
+            float | None, Field(ge=0, le=1, description="How important; 0.5 if not given.")
+        ] = None,
         supersedes: Annotated[
             str | int | None, Field(description="Id of what it replaces, as remember gave it.")
         ] = None,
@@ -266,6 +274,22 @@ class Tools:
         takes them out of every file. It cannot be undone.
         """
         return forget_in_view(self._view, ids, token)
+
+    def review(
+        self,
+        ids: Annotated[list[str | int], _REVIEWED] = [],  # noqa: B006 (never changed)
+        holds: Annotated[bool, Field(description="Whether they are still true.")] = True,
+        limit: Annotated[int, _LIMIT] = 10,
+    ) -> Fields:
+        """Return remembered facts that nobody has checked for long, or note what the user says.
+
+        Without ids nothing is changed: ask the user about each. With ids, note that the user said
+        that these memories are still true, or (holds: false) that they are no longer. For a new
+        text use remember with supersedes.
+        """
+        found = review_in_view(self._view, ids, holds, limit)
+        self._view.note_handed_out(found.get("memories", ()))
+        return found
 
     def status(self) -> Fields:
         """Return the state of the memory: its age, visible counts and any faults."""
@@ -297,6 +321,7 @@ def build_server(view: View, timeout_s: float) -> MCPServer:
         ("Recall memories", tools.recall, READS_ONLY),
         ("Remember", tools.remember, ADDS),
         ("Forget memories", tools.forget, DESTROYS),
+        ("Review memories", tools.review, MARKS),
         ("Read one memory", tools.get, READS_ONLY),
         ("Find connections", tools.related, READS_ONLY),
         ("Explain a recall", tools.why, READS_ONLY),

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import difflib
 import logging
+import re
 import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -27,8 +28,17 @@ from noctuary.context.assemble import assemble
 from noctuary.context.inject import wordings_of
 from noctuary.core.errors import NoctuaryError, StoreError
 from noctuary.core.files import hash_json
-from noctuary.core.store import StorePaths, find_home, find_store, last_night_hours
+from noctuary.core.store import (
+    OWN_FILE,
+    OWN_PREFIX,
+    StorePaths,
+    find_home,
+    find_store,
+    last_night_hours,
+    store_for_source,
+)
 from noctuary.core.types import MemoryRecord, Origin
+from noctuary.curate import reviews
 from noctuary.graph.fold import ROLES
 from noctuary.graph.view import GraphSource, NameBook, describe_concept, evidence_line, open_graph
 from noctuary.graph.walk import OPEN_END_US
@@ -280,12 +290,12 @@ def remember_in_view(
     view: View,
     text: str,
     *,
-    wing: str | None,
-    room: str | None,
-    tags: Sequence[str],
-    importance: float,
-    supersedes: MemoryId | None,
-    until: date | None,
+    wing: str | None = None,
+    room: str | None = None,
+    tags: Sequence[str] = (),
+    importance: float | None = None,
+    supersedes: MemoryId | None = None,
+    until: date | None = None,
     wait_s: float,
     origin: str = Origin.ASSISTANT,
 ) -> Fields:
@@ -307,6 +317,63 @@ def remember_in_view(
         "recallable": is_here,
         "note": None if is_here else note,
     }
+
+
+# Rows of the own store that a view shows: what they say may be changed through it.
+
+
+def own_prefix(seen: Seen) -> str | None:
+    """Return what begins the ids of the own store's rows here; None where there are none."""
+    root, source = seen.recaller.paths.root, seen.recaller.reader.manifest.source
+    own = find_home() / OWN_FILE
+    if str(source.get("location")) == str(own) or root == store_for_source(find_home(), own):
+        return ""
+    return OWN_PREFIX if OWN_PREFIX.rstrip(":") in (source.get("members") or {}) else None
+
+
+def own_row(seen: Seen, item_id: str) -> Fields:
+    """Return the row of a visible memory; raise an `UnknownItemError` where it may not change."""
+    live, prefix, row = seen.live_memory(item_id), own_prefix(seen), None
+    if live is None:
+        position = seen.find(item_id)
+        memory_id = str(seen.recaller.reader.public_ids([position])[position])
+    else:
+        memory_id = live.memory_id
+    if prefix is not None and memory_id.startswith(prefix):
+        number = memory_id.removeprefix(prefix)
+        if re.fullmatch(r"[0-9]{1,18}", number):  # else it is a turn or a summary
+            row = reviews.read_row(find_home() / OWN_FILE, int(number))
+    if row and row["user"] in (None, seen.user) and seen.wing in (None, row["wing"]):
+        return row
+    raise UnknownItemError(
+        f"the memory {memory_id!r} is not one of your own store that may be changed here; "
+        "nothing was changed"
+    )
+
+
+def list_aged(seen: Seen, limit: int) -> Fields:
+    """Return the visible memories that `noctuary review` goes through."""
+    prefix = own_prefix(seen)
+    if prefix is None:
+        return {"memories": [], "total": 0, "is_own": False}
+    now = datetime.now(UTC)
+    aged = reviews.find_aged(seen.recaller.paths.root, prefix, now=now, user=seen.user)
+    told = [{**one.to_json(), "id": f"{prefix}{one.id}"} for one in aged]
+    shown = [m for m in told if seen.position_of(m["id"]) is not None or seen.live_memory(m["id"])]
+    return {"memories": shown[:limit], "total": len(shown), "is_own": True}
+
+
+def review_in_view(view: View, ids: Sequence[MemoryId], holds: bool, limit: int) -> Fields:
+    """Return what has aged; or, with ids, confirm or end these memories, all or none."""
+    with view.open() as seen:
+        if not ids:
+            found = list_aged(seen, limit)
+            memories = [{**m, **cut_content(m["content"])} for m in found["memories"]]
+            return {**ORIGIN, **found, "memories": memories}
+        rows = [own_row(seen, str(one))["id"] for one in ids]
+    path, now = find_home() / OWN_FILE, datetime.now(UTC)
+    done = reviews.confirm(path, rows, now) if holds else reviews.end(path, rows, now, now)
+    return {"confirmed" if holds else "ended": done}
 
 
 # Forgetting visible memories, by a plan that a person has seen.

@@ -12,13 +12,12 @@ import click
 
 from noctuary.cli import main as cli
 from noctuary.core.errors import MemoryRefusedError
-from noctuary.core.settings import Settings
-from noctuary.core.store import OWN_FILE, OWN_PREFIX, find_home, store_for_source
+from noctuary.core.store import OWN_FILE, find_home
 from noctuary.curate import reviews
 from noctuary.curate.reviews import Aged
 from noctuary.snapshot.forget import apply_forget
 from noctuary.snapshot.forget_plan import plan_forget
-from noctuary.sources.own_store import find_night_source, remember
+from noctuary.sources.own_store import remember
 from noctuary.text.marks import memories, visible_line
 
 _SHOWN_CHARS = 200
@@ -63,7 +62,7 @@ def review(
         _mark(path, ids, until, now)
         return
     try:
-        aged = reviews.find_aged(*_store(), now=now, user=user)
+        aged = reviews.find_aged(*reviews.find_reviewed(), now=now, user=user)
     except sqlite3.Error as error:
         raise click.ClickException(f"{path} cannot be read: {error}") from None
     is_asking = sys.stdin.isatty() and not (is_list or cli.is_json())
@@ -83,13 +82,6 @@ def _mark(path: Path, ids: Sequence[int], until: str | None, now: datetime) -> N
     cli.tell({"marked": done, "unknown": lost}, [f"{memories(done)} {what}"], unknown)
     if lost:
         sys.exit(cli.EXIT_FAILED)
-
-
-def _store() -> tuple[Path, str]:
-    """Return the store of the nights that read the own store, and what begins its ids there."""
-    home = find_home()
-    source = find_night_source(home, Settings.load(home=home))
-    return store_for_source(home, source), "" if source == home / OWN_FILE else OWN_PREFIX
 
 
 def _lines(aged: Sequence[Aged], limit: int) -> Iterator[str]:
@@ -129,5 +121,5 @@ def _go_through(path: Path, aged: Sequence[Aged], now: datetime) -> None:
                 cli.fail(error, cli.EXIT_REFUSED)
             click.echo("skipped" if kept is None else f"remembered {kept.id}")
         elif answer == "f" and click.confirm("Forget it for good?"):
-            store, before = _store()
+            store, before = reviews.find_reviewed()
             click.echo(apply_forget(plan_forget(store, ids=[f"{before}{one.id}"])).message)

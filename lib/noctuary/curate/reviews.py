@@ -11,12 +11,13 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from noctuary.core.settings import Settings
 from noctuary.core.sqlite import open_foreign
-from noctuary.core.store import OWN_FILE, StorePaths, find_home
+from noctuary.core.store import OWN_FILE, OWN_PREFIX, StorePaths, find_home, store_for_source
 from noctuary.core.tombstones import read_tombstones
 from noctuary.core.types import DAY_US, UNDATED_US, from_micros, to_micros
 from noctuary.sources.normalize import read_end_us
-from noctuary.sources.own_store import WAIT_S, change_rows
+from noctuary.sources.own_store import WAIT_S, change_rows, find_night_source
 from noctuary.text.reach import TAGS
 from noctuary.usage.reader import UsageReader
 
@@ -71,6 +72,13 @@ def about(content: str) -> About:
     words = set(re.findall(r"[a-z]+", content.lower()))
     is_system = bool(words & _SYSTEM_WORDS) or _SYSTEM.search(content) is not None
     return "system" if is_system else "person"
+
+
+def find_reviewed() -> tuple[Path, str]:
+    """Return the store of the nights that read the own store, and what begins its ids there."""
+    home = find_home()
+    source = find_night_source(home, Settings.load(home=home))
+    return store_for_source(home, source), "" if source == home / OWN_FILE else OWN_PREFIX
 
 
 def find_aged(store: Path, prefix: str, *, now: datetime, user: str | None) -> list[Aged]:

@@ -207,6 +207,9 @@ def _note_proposals(done: Done) -> Iterator[str]:
     )
     if found := _counted(proposals):
         yield f"Proposed: {found}."
+    if unchecked := _told(done, "compaction_plan").get("unchecked", 0):
+        memories = plural(unchecked, "memory", "memories")
+        yield f"Not checked for long, or about to end: {memories} (`noctuary review`)."
 
 
 def _note_warnings(done: Done) -> Iterator[str]:

@@ -81,7 +81,7 @@ def remember(
     room: str | None = None,
     user: str | None = None,
     tags: Sequence[str] | str = (),
-    importance: float = DEFAULT_IMPORTANCE,
+    importance: float | None = None,
     supersedes: int | str | None = None,
     wait_s: float = WAIT_S,
     origin: str = Origin.USER,
@@ -95,9 +95,10 @@ def remember(
         room: The topic inside the wing.
         user: Its owner; other named users never see it.
         tags: Words to find it by, as a list or comma-separated.
-        importance: From 0 to 1.
+        importance: From 0 to 1; None is 0.5.
         supersedes: Id of the memory of the own store that it replaces from the next night on: 17 or
-            "own:17". The new one inherits its wing and room if none are given.
+            "own:17". The new one inherits its wing, room, tags and importance, as far as they are
+            not given.
         wait_s: How long to wait for other writers, in seconds.
         origin: Who wrote it: "user", "assistant", "import", "file" or "tool".
         valid_until: The last day on which it holds, or the moment when it ends; afterwards only a
@@ -115,12 +116,14 @@ def remember(
     """
     home = find_home()
     settings = Settings.load(home=home)
-    fields = _fields(text, wing, room, user, tags, importance)
+    stated = DEFAULT_IMPORTANCE if importance is None else importance
+    fields = _fields(text, wing, room, user, tags, stated)
     until = None if valid_until is None else valid_until.isoformat()
     record = _accept({**fields, "origin": Origin(origin), "valid_until": until}, settings.corpus)
     path = home / OWN_FILE
     replaced = _read_key(supersedes)
-    key = _run_write(path, wait_s, lambda db: _insert(db, record, until, replaced))
+    is_stated = importance is not None
+    key = _run_write(path, wait_s, lambda db: _insert(db, record, until, replaced, is_stated))
     similar, warnings = _find_similar(path, record, key, replaced)
     source = find_night_source(home, settings)
     store = store_for_source(home, source)
@@ -421,21 +424,26 @@ def _describe(path: Path, error: sqlite3.Error | OSError | StoreError) -> str:
     return f"{path} cannot be written ({name}); nothing was kept. {todo}"
 
 
-_STORED = ("content", "category", "tags", "importance", "user", "origin")
+_STORED = ("content", "category", "tags", "importance", "user", "origin", "wing", "room")
+_INHERITED = ("wing", "room", "tags", "importance")  # by what replaces a memory
 
 
 def _insert(
-    db: sqlite3.Connection, record: MemoryRecord, valid_until: str | None, supersedes: int | None
+    db: sqlite3.Connection,
+    record: MemoryRecord,
+    valid_until: str | None,
+    supersedes: int | None,
+    has_importance: bool,
 ) -> int:
     """Insert a memory and its supersedes link; return its id."""
-    wing, room = record.wing, record.room
+    now = datetime.now(UTC).isoformat()
+    values: dict[str, Any] = {n: getattr(record, n) for n in _STORED}
     if supersedes is not None:
-        old_wing, old_room = _find_replaced(db, record, supersedes)
-        wing, room = wing or old_wing, room or old_room
-    values = {
-        **{n: getattr(record, n) for n in _STORED},
-        "created_at": (now := datetime.now(UTC).isoformat()), "updated_at": now,
-        "wing": wing, "room": room, "text_key": text_key(record.content),
+        old = zip(_INHERITED, _find_replaced(db, record, supersedes), strict=True)
+        stated = {n for n in _INHERITED if (has_importance if n == "importance" else values[n])}
+        values |= {name: value for name, value in old if name not in stated}
+    values |= {
+        "created_at": now, "updated_at": now, "text_key": text_key(record.content),
         "valid_until": valid_until,
     }  # fmt: skip
     # RETURNING: the triggers insert into the full-text table after this row.
@@ -451,12 +459,11 @@ def _insert(
     return int(key)
 
 
-def _find_replaced(
-    db: sqlite3.Connection, record: MemoryRecord, key: int
-) -> tuple[str | None, str | None]:
-    """Return wing and room of the memory to replace; refuse one of another user or wing."""
+def _find_replaced(db: sqlite3.Connection, record: MemoryRecord, key: int) -> tuple[Any, ...]:
+    """Return what a replacement inherits; refuse to replace one of another user or wing."""
     # Such a memory is reported as missing.
-    sql = "SELECT wing, room FROM memories WHERE id = ? AND user IS ? AND (? IS NULL OR wing = ?)"
+    where = "id = ? AND user IS ? AND (? IS NULL OR wing = ?)"
+    sql = f"SELECT {', '.join(_INHERITED)} FROM memories WHERE {where}"
     values = (key, record.user, record.wing, record.wing)
     found = db.execute(sql, values).fetchone() if abs(key) < 2**63 else None
     if found is None:

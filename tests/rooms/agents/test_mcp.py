@@ -58,7 +58,7 @@ def test_the_server_says_what_it_is_and_what_it_offers(owned_store: Store, mode:
         assert client.protocol_version == {"auto": "2026-07-28", "legacy": "2025-11-25"}[mode]
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         reading = {"recall", "get", "related", "why", "context", "status"}
-        assert set(tools) == {*reading, "remember", "forget"}
+        assert set(tools) == {*reading, "remember", "forget", "review"}
         for name, tool in tools.items():
             hints, only_reads = tool.annotations, name in reading
             assert hints is not None
@@ -774,6 +774,36 @@ def test_a_plan_is_for_the_texts_that_were_shown(home: Path) -> None:
         assert again["memories"][0]["content"] == "The alarm is off at noon."
 
     with_client(View(store.root), use)
+
+
+def test_what_the_user_has_checked_is_noted_and_nothing_else_changes(home: Path) -> None:
+    remember("The staging server listens on 8443.", user="ana", wing="mill", tags=["net"])
+    remember("Ben's server listens on 8080.", user="ben")
+    remember("The build server is called otter.", wing="mill", importance=0.9)
+    path = remember("The mail server listens on 25.", wing="home").path
+    Cache(path).run("UPDATE memories SET created_at='2020-01-01', updated_at='2020-01-01'")
+    publish_from(Cache(path), store := new_store(store_for_source(home, path)))
+
+    def rows() -> dict[int, tuple[Any, ...]]:
+        with closing(sqlite3.connect(path)) as db:
+            sql = "SELECT id, confirmed_at IS NOT NULL, valid_until IS NOT NULL FROM memories"
+            return {row[0]: row[1:] for row in db.execute(sql)}
+
+    async def use(client: Client) -> None:
+        listed = await client.call_tool("review", {})
+        assert is_tool_answer(text(listed))
+        assert {m["id"] for m in values(listed)["memories"]} == {"1", "3"}, "hers, of this wing"
+        for wrong in ([1, 2], [1, 4], [1, 99]):
+            assert "no memory" in await refusal(client, "review", ids=wrong)
+        assert set(rows().values()) == {(0, 0)}, "all or none"
+        assert await call(client, "review", ids=[1]) == {"confirmed": 1}
+        assert await call(client, "review", ids=["3"], holds=False) == {"ended": 1}
+        assert rows() == {1: (1, 0), 2: (0, 0), 3: (0, 1), 4: (0, 0)}
+        assert (await call(client, "review"))["total"] == 0
+        found = await call(client, "recall", query="build server otter")
+        assert 3 not in [m["id"] for m in found["memories"]]
+
+    with_client(View(store.root, user="ana", wing="mill"), use)
 
 
 def test_why_and_context_say_what_their_commands_say(owned_store: Store) -> None:

@@ -105,11 +105,12 @@ CASES: list[tuple[list[StageResult], str]] = [
         [
             stage("curation_proposals", {"by_action": {"delete": 1, "merge": 2}}),
             stage("promotion_proposals", {"proposed": 1}),
-            stage("compaction_plan", {"would_archive": 1}),
+            stage("compaction_plan", {"would_archive": 1, "unchecked": 2}),
         ],
         """Proposed: 3 changes to the source (`noctuary proposals curate`), 1 turn worth keeping for
           good (`noctuary proposals promotions`), 1 memory to archive (`noctuary proposals
-          compact`).""",
+          compact`).
+        Not checked for long, or about to end: 2 memories (`noctuary review`).""",
     ),
     (
         [

@@ -151,15 +151,20 @@ def test_similar_memories_are_pointed_out_in_the_same_scope_only(home: Path) -> 
 
 
 def test_what_a_memory_replaces_is_a_link_that_a_source_tells(home: Path) -> None:
-    remember(KEY, wing="home", room="hall", user="ana")
+    remember(KEY, wing="home", room="hall", user="ana", tags=["key"], importance=0.9)
     kept = remember("The key hangs in the hall.", supersedes=1, user="ana")
+    stated = {"room": "shed", "tags": ["door", "key"], "importance": 0.5}
+    remember("The key hangs in the shed.", supersedes=2, user="ana", **stated)
     assert (kept.supersedes, kept.similar) == (1, ())
     with open_source(home / OWN_FILE) as source:
         assert [(link.from_id, link.to_id, link.link_type) for link in source.told(MemoryLink)] == [
-            ("2", "1", "supersedes")
+            ("2", "1", "supersedes"),
+            ("3", "2", "supersedes"),
         ]
-        found = {row.key: (row.fields["wing"], row.fields["room"]) for row in source.rows()}
-    assert found[2] == ("home", "hall"), "taken over from what it replaces"
+        names = ("wing", "room", "tags", "importance")
+        found = {row.key: tuple(row.fields[name] for name in names) for row in source.rows()}
+    assert found[2] == found[1] == ("home", "hall", "key", 0.9), "taken over from what it replaces"
+    assert found[3] == ("home", "shed", "door,key", 0.5), "as far as it is not given"
 
 
 def test_a_live_recall_finds_it_at_once(home: Path) -> None:
