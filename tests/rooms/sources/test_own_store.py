@@ -153,8 +153,8 @@ def test_similar_memories_are_pointed_out_in_the_same_scope_only(home: Path) -> 
 def test_what_a_memory_replaces_is_a_link_that_a_source_tells(home: Path) -> None:
     remember(KEY, wing="home", room="hall", user="ana", tags=["key"], importance=0.9)
     kept = remember("The key hangs in the hall.", supersedes=1, user="ana")
-    stated = {"room": "shed", "tags": ["door", "key"], "importance": 0.5}
-    remember("The key hangs in the shed.", supersedes=2, user="ana", **stated)
+    new = "The key hangs in the shed."
+    remember(new, supersedes=2, user="ana", room="shed", tags=["door", "key"], importance=0.5)
     assert (kept.supersedes, kept.similar) == (1, ())
     with open_source(home / OWN_FILE) as source:
         assert [(link.from_id, link.to_id, link.link_type) for link in source.told(MemoryLink)] == [
