@@ -5,7 +5,9 @@
 Both are cloned, so only what is committed is measured, and run with the libraries of this
 environment (--libraries-of for others that the older commit needs). The parts `install` and `clone`
 run only when named: pip fills their own environments, and a first round that warms its cache does
-not count. A part that is measured again replaces its result in the file; the others stay.
+not count. A part that is measured again replaces its result in the file; the others stay. The set
+`synthetic-100000` has so many made-up memories and no labels, and a model of one thin layer: take
+it with --only nights.
 """
 
 from __future__ import annotations
@@ -15,12 +17,14 @@ import gzip
 import json
 import os
 import shutil
+import sqlite3
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +32,8 @@ from typing import Any
 from bench.children import wait_for
 from bench.datasets import CHECKOUT, Dataset, find_shared, open_dataset
 from bench.manifest import describe_run
+from bench.measure.corpus import write_store
+from bench.measure.cut_model import write_cut_model
 from bench.measure.hooks import ROUNDS, measure_hooks
 from bench.measure.night import run_night
 from bench.results import RESULTS_DIR, read_result, write_result
@@ -37,6 +43,9 @@ from noctuary.evaluate.labels import read_queries
 EMBEDDING = "memory_vectors"
 NEW = 50
 """Memories of a day that come between two nights."""
+SYNTHETIC = "synthetic-"
+FIELDS = ("id", "content", "category", "tags", "importance", "created_at")
+MODEL = "model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +91,7 @@ def measure_nights(side: Side, source: Path) -> dict[str, Any]:
     for name, shown in (("first", lines[:-NEW]), (f"{NEW} new", lines), ("nothing new", lines)):
         if name != "nothing new":
             own.write_bytes(gzip.compress(b"".join(shown)))
-        found[name] = _night(side, own, home)
+        found[name] = _night(side, own, home, source / MODEL)
     return found
 
 
@@ -128,9 +137,13 @@ def compare_hooks(sides: Sequence[Side], source: Path, rounds: int) -> dict[str,
     return measure_hooks(stores, prompts, rounds)
 
 
-def _night(side: Side, source: Path | None, home: Path) -> dict[str, Any]:
+def _night(
+    side: Side, source: Path | None, home: Path, model: Path | None = None
+) -> dict[str, Any]:
     """Return what a night takes, whole and by stage that had something to do."""
     told = {"NOCTUARY_HOME": str(home)}
+    if model is not None and model.is_dir():
+        told["NOCTUARY_ENCODER_MODEL"] = str(model)
     night = run_night(source, home / "store", told, python=side.python)
     kept = ("cpu_s", "wall_s", "peak_rss_bytes", "peak_pss_bytes", "store_bytes")
     stages = {
@@ -231,6 +244,18 @@ def write_source(dataset: Dataset, folder: Path, rows: int | None) -> Path:
     return folder
 
 
+def write_synthetic(size: int, folder: Path) -> Path:
+    """Write so many made-up memories, and the model that embeds them; return the folder."""
+    write_store(folder / "memory.db", size)
+    write_cut_model(folder / MODEL)
+    with closing(sqlite3.connect(folder / "memory.db")) as db:
+        db.row_factory = sqlite3.Row
+        rows = db.execute(f"SELECT {', '.join(FIELDS)} FROM memories ORDER BY id")
+        lines = "".join(json.dumps(dict(row)) + "\n" for row in rows)
+    (folder / "corpus.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    return folder
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the parts and write each when it is done; 2 means that the sets are not there."""
     parser = argparse.ArgumentParser(prog="python -m bench.measure commits", description=__doc__)
@@ -267,7 +292,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             prepare(Side("now", now, root / "now"), sys.executable),
         )
         sources = [
-            write_source(open_dataset(shared / "data" / name), root / name, options.rows)
+            write_synthetic(int(name.removeprefix(SYNTHETIC)), root / name)
+            if name.startswith(SYNTHETIC)
+            else write_source(open_dataset(shared / "data" / name), root / name, options.rows)
             for name in sets
         ]
         for part in (part for part in PARTS if part in options.only):
