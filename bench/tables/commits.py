@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.measure.commits import EMBEDDING
+from bench.measure.commits import EMBEDDING, SYNTHETIC
 from bench.results import read_results
 from bench.tables.markdown import Row, commits, number, pair, table
 
@@ -16,7 +16,8 @@ What do a night, a prompt and an installation take, beside commit {against}? Bot
 cloned and took turns on one machine ({machine}). Cells hold *older / this commit* (medians of
 {runs} runs), columns with an x the ratio of both. CPU counts all processes, peak is memory of the
 largest (at least some 60 MB, those of the bench), disk the store or what pip installed. `nights`
-read a set without its questions."""
+read a set without its questions; a `synthetic` set has made-up memories, and a model of one thin
+layer embeds them."""
 
 _STAGES = """## Stages
 
@@ -46,7 +47,8 @@ def write_commits(directory: Path) -> Iterator[str]:
         yield table(_whole(name, sides) for name, sides in takers.items())
         if told := [of["how"] for of in parts.get("install", {}).values() if "how" in of]:
             yield f"Installing was `{told[0]}` and `{told[-1]}`, pip itself not counted."
-        nights = {name: sides for name, sides in takers.items() if "stages" in sides[0]}
+        staged = {name: sides for name, sides in takers.items() if "stages" in sides[0]}
+        nights = {name: s for name, s in staged.items() if not name.startswith(SYNTHETIC)}
         if nights:
             yield _STAGES.format(least=_LEAST_S, embedding=EMBEDDING)
             yield table(_stages(nights))
