@@ -40,15 +40,14 @@ _KEPT_LOOKS = 30  # as many as Dagster keeps of what belongs to no run
 def read_inputs(site: Site) -> str | None:
     """Return the state of all that a night reads; None where only a whole night tells.
 
-    That is so for databases and services, other models, and plans that change as days pass.
+    That is so for databases and services, and plans that change as days pass.
     """
-    from noctuary.embed.default_model import DEFAULT_MODEL, locate_default
     from noctuary.evaluate.queries import find_labels
     from noctuary.recall.profile import configured_profile
 
     settings = site.settings
     local = (
-        (settings.encoder.provider, settings.encoder.model) == ("local", DEFAULT_MODEL)
+        settings.encoder.provider == "local"
         and settings.compaction.summarizer == "sentences"
         and settings.graph.extractor == "rules"
     )
@@ -62,7 +61,7 @@ def read_inputs(site: Site) -> str | None:
             *([labels] if labels else []),
             *sorted((site.home / "hooks").glob("journal*")),
             *(paths.merges, paths.archive, paths.access_log, paths.root / "forgotten.json"),
-            *sorted(locate_default().iterdir()),
+            *sorted(_locate_model(settings.encoder.model).rglob("*")),
         ]
         source = read_marker(site.source, settings)
     except (NoctuaryError, OSError):
@@ -71,6 +70,16 @@ def read_inputs(site: Site) -> str | None:
     told["source"]["path"] = str(site.source)  # wherever it was named
     profiles = repr(settings.profiles)
     return hash_json([source, told, profiles, _code_state(), list(_states(files))])
+
+
+def _locate_model(model: str) -> Path:
+    from noctuary.embed.default_model import DEFAULT_MODEL, locate_default
+
+    if model == DEFAULT_MODEL:
+        return locate_default()
+    from noctuary.embed.sentence import locate_model  # takes .2 s of CPU to load
+
+    return locate_model(model)
 
 
 def _code_state() -> list[Any]:

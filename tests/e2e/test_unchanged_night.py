@@ -15,7 +15,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from noctuary.core.settings import EvaluationSettings, ScheduleSettings, Settings
+from noctuary.core.settings import EncoderSettings, EvaluationSettings, ScheduleSettings, Settings
 from noctuary.core.store import record_night
 from noctuary.recall.api import recall
 from noctuary.work.ledger import end_night
@@ -125,6 +125,14 @@ def test_whatever_changed_asks_for_a_whole_night(
         assert "looked_at" in told.asset_materialization.metadata
     changed = Settings(evaluation=EvaluationSettings(exact_queries=9))
     assert not look(Site(site.home, site.source, site.paths, changed))
+    model = small.store.parent / "model" / "1_Pooling" / "config.json"
+    model.parent.mkdir(parents=True)
+    other = Settings(encoder=EncoderSettings(model=str(model.parents[1])))
+    model.write_text("{}")
+    before = read_inputs(Site(site.home, site.source, site.paths, other))
+    model.write_text("{ }")
+    assert before is not None
+    assert before != read_inputs(Site(site.home, site.source, site.paths, other))
     kept = json.loads(small.paths.quiet.read_text(encoding="utf-8"))
     small.paths.quiet.write_text(json.dumps({**kept, "whole_s": time.time() - FULL_LOOK_S}))
     assert not look(site), "everything is read once in a while"
