@@ -96,7 +96,9 @@ def _message(
     """Return a message of a line's session, or of its subagent."""
     session, agent_id = as_name(line.get("sessionId")) or context.session, line.get("agentId")
     context.session = context.session or session
-    named = isinstance(agent_id, str) or isinstance(line.get("teamName"), str)
+    # The lead's lines name the team too, but no agent: they are the user's own session.
+    is_member = isinstance(line.get("teamName"), str) and isinstance(line.get("agentName"), str)
+    named = isinstance(agent_id, str) or is_member
     is_sidechain = named or line.get("isSidechain") is True
     if is_sidechain:
         session = f"{session}/{as_name(agent_id) or 'sidechain'}"

@@ -298,11 +298,15 @@ def _read_call(
 _EXIT_CODE = re.compile(r"^(?:Process exited with|Exit) code:? (-?\d+)$", re.MULTILINE)
 # Codex's header lines before a command's output.
 _HEAD = re.compile(
-    r"\A(?:(?:Chunk ID: \S*|Wall time:? [\d.]+ ?(?:s|seconds)?|Exit code: -?\d+"
+    r"\A(?:Command: [^\0]*?\n(?=Chunk ID: |Wall time: ))?"  # a command may have several lines
+    r"(?:(?:Chunk ID: \S*|Wall time:? [\d.]+ ?(?:s|seconds)?|Exit code: -?\d+"
     r"|Process (?:exited with code|running with session ID) \S+|Original token count: \d+"
     r"|Total output lines: \d+|Script (?:completed|failed|running[^\n]*))[ \t]*\n)+"
     r"(?:Output:[ \t]*(?:\n|\Z))?"
 )
+
+# A tool that could not do its work answers with a sentence alone.
+_FAULT = re.compile(r"\w+ (?:verification )?failed(?: for `[^\n]*`)?: ")
 
 
 def _read_result(payload: Mapping[str, object], stamp: str, context: FileContext) -> Reading:
@@ -320,6 +324,7 @@ def _read_result(payload: Mapping[str, object], stamp: str, context: FileContext
         whole = parse_object(texts[0]) or {}
         failed = failed or as_object(whole.get("metadata")).get("exit_code") not in (None, 0)
         texts = list(as_texts(whole.get("output"))) or texts
+    failed = failed or any(map(_FAULT.match, texts))
     for index, text in enumerate(texts):
         head = _HEAD.match(f"{text}\n")
         if head is not None:

@@ -482,7 +482,7 @@ class _Run:
 # All transcripts at a path, for a night.
 
 TASK = "transcripts"
-READERS = 2  # raise it when readers or projects change their results: all files are read again
+READERS = 3  # raise it when readers or projects change their results: all files are read again
 _UNMARKED = """
 SELECT number FROM turns WHERE NOT is_sensitive AND number > ? ORDER BY number LIMIT 1000
 """

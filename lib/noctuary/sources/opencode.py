@@ -224,7 +224,8 @@ def _read_tool(part: Mapping[str, object], key: str) -> tuple[list[Part], str]:
         return [call, result_part(key, (shown,), is_error=True)], reason[
             1
         ].strip() if reason else ""
-    answers = as_list(as_object(state.get("metadata")).get("answers"))
+    metadata = as_object(state.get("metadata"))
+    answers = as_list(metadata.get("answers"))
     if name == "question" and answers:
         questions = map(as_object, as_list(as_object(state.get("input")).get("questions")))
         # Chosen options and typed answers.
@@ -234,4 +235,5 @@ def _read_tool(part: Mapping[str, object], key: str) -> tuple[list[Part], str]:
         asked = (as_name(question.get("question")) for question in questions)
         return [call], join_answers(zip(asked, chosen, strict=False))
     texts = as_texts(state.get("output"))
-    return [call, *([result_part(key, texts)] if texts else [])], ""
+    failed = metadata.get("exit") not in (None, 0)  # a command that fails is "completed" too
+    return [call, *([result_part(key, texts, is_error=failed)] if texts else [])], ""

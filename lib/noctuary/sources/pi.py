@@ -40,8 +40,9 @@ def is_pi(line: Mapping[str, object]) -> bool:
             return isinstance(line.get("cwd"), str)
         case "message":
             return "role" in as_object(line.get("message"))
-        case _:
-            return "parentId" in line and isinstance(line.get("id"), str)
+        case _:  # Copilot CLI's events have ids and parents too, and all have data
+            is_event = "data" in line and "customType" not in line
+            return "parentId" in line and isinstance(line.get("id"), str) and not is_event
 
 
 def read_pi(line: Mapping[str, object], context: FileContext) -> list[Reading]:

@@ -296,11 +296,13 @@ MIN_SECRET_CHARS = 8  # shorter versions, ports and counts look like passwords
 MIN_PASSWORD_CHARS = 6  # the same after the word "password" alone
 MIN_RANDOM_CHARS = 16  # after "token" or "key" with nothing but a space between
 
-# Not a value but where it comes from: a variable, a template, a path, an address, a call, a vault.
+# Not a value but where it comes from: a variable, a template, a path, an address, a call, a vault;
+# or its type, in code.
 _INDIRECT = (
     r"(?i)[$<{%*~/.\[(]|[a-z][a-z\d+.-]{1,20}://|os\.|env\b|process\.|[a-z_.]{1,80}[\[(]|arn:aws|!vault"
     r"|@microsoft\.|(?:vault|kv|secrets?|ssm|secretsmanager|key(?:vault|ring|chain)|projects)[/:]"
-    r"|secrets\.[a-z_]"
+    r"|secrets\.[a-z_]|(?:big)?u?int\d{1,2}(?:clamped)?array\b|float\d\darray\b"
+    r"|(?:option|vec|box|arc|promise|array|list|map)<"
 )
 # Technical terms near passwords that have a digit.
 _TECHNICAL = (

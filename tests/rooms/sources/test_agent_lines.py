@@ -186,8 +186,13 @@ def test_a_fork_that_repeats_its_parents_lines_under_new_stamps_adds_its_own(kee
           {"type": "input_text", "text": "quay two"}], "[sh result: quay two]"),
         ('{"output": "no quay", "metadata": {"exit_code": 1}}', "[sh failed: no quay]"),
         ("The wall time: 3 seconds", "[sh result: The wall time: 3 seconds]"),
+        (("Command: /bin/sh -lc 'ls quay |\ngrep two'\nChunk ID: a1\nWall time: 0.1 seconds\n"
+         "Process exited with code 1\nOutput:\nno quay"), "[sh failed: no quay]"),
+        ("Command: none", "[sh result: Command: none]"),
+        ("apply_patch verification failed: no such line",
+         "[sh failed: apply_patch verification failed: no such line]"),
     ],
-    ids=["chunk", "exit-code", "list", "json", "words"],
+    ids=["chunk", "exit-code", "list", "json", "words", "command", "word", "fault"],
 )  # fmt: skip
 def test_codex_frame_of_a_result_is_left_out(output: object, shown: str, keep: Keep) -> None:
     session = CodexSession()
@@ -425,8 +430,11 @@ def test_sessions_without_a_prompt_and_of_unknown_lines_are_named(
     understood.user("words", version="9.0.1")
     understood.assistant(text("yes"), version="9.0.1")
     keep(understood.lines, "understood.jsonl")
+    told = {"type": "abort", "data": {"content": "words"}, "id": "e", "parentId": None}
+    keep([told] * 4, "events.jsonl")
     does_not = "this version writes lines that noctuary cannot read"
     assert find_unread_sessions(tmp_path / "turns.sqlite") == [
+        "1 file with lines of an unknown agent",
         f"Claude Code 9.0.0: 1 session with many lines of unknown types; {does_not}",
         f"Codex 0.200.0: 1 session without a prompt of yours; {does_not}",
     ]

@@ -292,13 +292,16 @@ def test_each_session_of_one_database_has_its_own_wing(tmp_path: Path) -> None:
     message = json.dumps({"role": "user", "time": {"created": 1_795_990_000_000}})
     later = json.dumps({"role": "user", "time": {"created": 1_795_990_000_001}})
     part = json.dumps({"type": "text", "text": "Where?"})
+    state = {"status": "completed", "output": "no tide", "metadata": {"exit": 1}}
+    tool = json.dumps({"type": "tool", "tool": "bash", "state": state})
     fill_opencode(
         tmp_path / "agent" / "opencode.db",
         {
             "session": [["s1", None, "/home/me/depot", "", "1.18.33", None, 1, 1],
                         ["s2", None, "/home/me/shop", "", "1.18.33", None, 2, 2]],
             "message": [["m1", "s1", 1, 1, message], ["m2", "s2", 2, 2, later]],
-            "part": [["p1", "m1", "s1", 1, 1, part], ["p2", "m2", "s2", 1, 1, part]],
+            "part": [["p1", "m1", "s1", 1, 1, part], ["p2", "m2", "s2", 1, 1, part],
+                     ["p3", "m2", "s2", 1, 1, tool]],
         },
     )  # fmt: skip
     settings = TranscriptSettings(wings=("/home/me/shop=front",))
@@ -307,6 +310,7 @@ def test_each_session_of_one_database_has_its_own_wing(tmp_path: Path) -> None:
         ("s1", "depot"),
         ("s2", "front"),
     }
+    assert any("[bash failed: no tide]" in row["content"] for row in _rows(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def test_errors_reasoning_and_lines_without_an_id(session: ClaudeSession) -> Non
         ({"isSidechain": True}, "sidechain"),
         ({"isSidechain": True, "agentId": "a1"}, "a1"),
         ({"agentId": "a1"}, "a1"),
-        ({"teamName": "reviewers"}, "sidechain"),
+        ({"teamName": "reviewers", "agentName": "tests"}, "sidechain"),
     ],
 )
 def test_subagents_are_sidechains_with_sessions_of_their_own(
@@ -165,6 +165,8 @@ def test_subagents_are_sidechains_with_sessions_of_their_own(
 ) -> None:
     message = only(session.user("look at the tests") | fields)
     assert (message.is_sidechain, message.session) == (True, f"{session.session}/{name}")
+    lead = only(session.user("ask the others") | {"teamName": "reviewers"})
+    assert (lead.is_sidechain, lead.session) == (False, session.session)
 
 
 _FIELDS = st.sampled_from(

@@ -119,6 +119,8 @@ def test_harmless_text_is_left_alone(text: str) -> None:
         ("abcdefghijk", False),  # neither digit nor symbol
         ("aaaabbb1", False),  # 1.4 bits
         ("$VARIABLE12", False),
+        ("Uint8Array", False),  # the type of a key
+        ("Option<&str>", False),
         ("abcdefg1.", True),  # judged without the full stop
     ],
 )
