@@ -1,7 +1,6 @@
 """Recognise text in prompts that their author did not write: recalled memories, wrappers."""
 
-from __future__ import annotations
-
+# Not `from __future__ import annotations`: NamedTuple compiles each annotation that is a text.
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -226,7 +225,7 @@ class InjectedWording(NamedTuple):
 
 
 @cache
-def record_format() -> LogFormat:
+def record_format() -> "LogFormat":
     """Return the format of the record; a hook that only renders need not load SQLite."""
     from noctuary.core.sqlite import LogFormat
 

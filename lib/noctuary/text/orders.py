@@ -5,8 +5,7 @@ prompts (docs/trust.md). Words alone decide: a new wording gets past this list, 
 may look like one of its lines.
 """
 
-from __future__ import annotations
-
+# Not `from __future__ import annotations`: NamedTuple compiles each annotation that is a text.
 import re
 from collections import defaultdict
 from collections.abc import Mapping
