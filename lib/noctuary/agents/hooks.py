@@ -10,8 +10,7 @@ SessionEnd         the same: some agents end without a Stop
 Everything beyond the standard library is imported where it is used: most events need none of it.
 """
 
-from __future__ import annotations
-
+# Not `from __future__ import annotations`: NamedTuple compiles each annotation that is a text.
 import math
 import os
 import re
@@ -170,6 +169,9 @@ class Reply(NamedTuple):
 
 SKIPPED = Reply(is_counted=False)
 
+Answer = Mapping[str, Any]  # as `RecallResult.to_json` returns it
+Memory = Mapping[str, Any]  # one of its memories
+
 # Asked for where some of the first say the same: some tools keep forty observations of one prompt.
 MAX_CANDIDATES = 64
 
@@ -181,7 +183,7 @@ MAX_MESSAGE_CHARS = 400  # of a message for the user; paths in it may be long
 CONTEXT_TOKENS = {"claude": 10_000, "codex": 2_400}
 
 
-def handle(value: object, process: HookProcess) -> dict[str, Any]:
+def handle(value: object, process: "HookProcess") -> dict[str, Any]:
     """Return the JSON to print for an event, {} for nothing; never raises an `Exception`."""
     # One form serves both agents and cannot block either: only fields of both schemas
     # (Claude's `SyncHookJSONOutput`; Codex's `*.command.output.schema.json`).
@@ -213,7 +215,7 @@ def handle(value: object, process: HookProcess) -> dict[str, Any]:
     return answer
 
 
-def _on_prompt(event: HookEvent, process: HookProcess) -> Reply:
+def _on_prompt(event: HookEvent, process: "HookProcess") -> Reply:
     """Return the memories that answer a prompt and that the model has not before it."""
     query = query_of(event.prompt, event.source)
     if query is None:
@@ -243,8 +245,8 @@ def _on_prompt(event: HookEvent, process: HookProcess) -> Reply:
 
 def _inject_new(
     event: HookEvent,
-    settings: HookSettings,
-    process: HookProcess,
+    settings: "HookSettings",
+    process: "HookProcess",
     query: str,
     asked: Mapping[str, Any],
     result: Answer,
@@ -284,7 +286,7 @@ def _inject_new(
 
 
 def _make_block(
-    process: HookProcess, memories: Sequence[Memory], budget: int, store: Any, query: str = ""
+    process: "HookProcess", memories: Sequence[Memory], budget: int, store: Any, query: str = ""
 ) -> tuple[str, Sequence[Memory], int]:
     """Return a block, its memories and its tokens; it goes on record once the agent has it."""
     from noctuary.context.inject import make_block
@@ -296,7 +298,7 @@ def _make_block(
     return block.text, shown, estimate_tokens(block.text)
 
 
-def _on_session_start(event: HookEvent, process: HookProcess) -> Reply:
+def _on_session_start(event: HookEvent, process: "HookProcess") -> Reply:
     """Restore the memories that a compaction removed; otherwise only prepare."""
     if event.is_subagent:
         return SKIPPED
@@ -330,11 +332,11 @@ def _on_session_start(event: HookEvent, process: HookProcess) -> Reply:
     return Reply(text)
 
 
-def _on_note(event: HookEvent, process: HookProcess) -> Reply:
+def _on_note(event: HookEvent, process: "HookProcess") -> Reply:
     return Reply(failure=process.journal(event))
 
 
-def _on_stop(event: HookEvent, process: HookProcess) -> Reply:
+def _on_stop(event: HookEvent, process: "HookProcess") -> Reply:
     failure = process.journal(event)
     settings = process.settings()
     if isinstance(settings, Failure):
@@ -344,7 +346,7 @@ def _on_stop(event: HookEvent, process: HookProcess) -> Reply:
     return Reply(failure=failure)
 
 
-_HANDLERS: Mapping[str, Callable[[HookEvent, HookProcess], Reply]] = {
+_HANDLERS: "Mapping[str, Callable[[HookEvent, HookProcess], Reply]]" = {
     PROMPT: _on_prompt,
     SESSION_START: _on_session_start,
     PRE_COMPACT: _on_note,
@@ -364,9 +366,6 @@ TOO_SLOW = Failure("timeout", "there was no answer in time; `noctuary serve` kee
 _LOOK_S = 0.02  # for a writer of the turns, whose projects are looked up
 RETRY_S = 60.0  # between two starts: a server that cannot run is not tried with every prompt
 STAMP = f"{HOOKS}/server_started"
-
-Answer = Mapping[str, Any]  # as `RecallResult.to_json` returns it
-Memory = Mapping[str, Any]  # one of its memories
 
 
 class HookProcess:
@@ -391,7 +390,7 @@ class HookProcess:
         self._words: WordRecaller | None = None  # opened with the first question
         self.wings: tuple[str, ...] = ()  # known with the settings
 
-    def settings(self) -> HookSettings | Failure:
+    def settings(self) -> "HookSettings | Failure":
         """Return the settings in force, or a failure that names their faults."""
         if self._settings is None:
             from noctuary.core.errors import ConfigError
@@ -640,7 +639,7 @@ def environment_home() -> Path | None:
 
 
 def fetch_memories(
-    reader: SnapshotReader, memory_ids: Sequence[str], user: str | None
+    reader: "SnapshotReader", memory_ids: Sequence[str], user: str | None
 ) -> list[dict[str, Any]]:
     """Return memories and summaries that a user may see, as `to_json` names their fields."""
     from noctuary.recall.query import Scope, build_mask
@@ -661,7 +660,7 @@ def fetch_memories(
 
 
 def visible_positions(
-    reader: SnapshotReader, mask: Mask | None, memory_ids: Sequence[str]
+    reader: "SnapshotReader", mask: "Mask | None", memory_ids: Sequence[str]
 ) -> list[int]:
     """Return positions of visible memories, and of summaries whose sources are all visible."""
     known = reader.positions_of(memory_ids)
@@ -747,7 +746,7 @@ def capture(agent: str, transcript_path: str, store: str | None = None) -> str |
     return fault
 
 
-def capture_journalled(home: Path, store: Path, settings: TranscriptSettings) -> dict[str, int]:
+def capture_journalled(home: Path, store: Path, settings: "TranscriptSettings") -> dict[str, int]:
     """Copy new turns of the transcripts in a store's journal; return counts."""
     # Build side: for the night. It copies what a Stop hook could not: sessions that never stopped,
     # or whose store was locked. A transcript that was already read costs one stat.

@@ -4,8 +4,7 @@ Below noctuary's home and in no store, as a hook has to count its failures where
 missing. Standard library only. Nothing here raises, blocks, or holds a text of a prompt or memory.
 """
 
-from __future__ import annotations
-
+# Not `from __future__ import annotations`: NamedTuple compiles each annotation that is a text.
 import json
 import math
 import os
@@ -392,7 +391,9 @@ class SessionState(NamedTuple):
         key = key_of(memory)
         return any(i.in_context and i[:2] == key for i in self.injected)
 
-    def with_injected(self, memories: Sequence[Mapping[str, Any]], tokens: int = 0) -> SessionState:
+    def with_injected(
+        self, memories: Sequence[Mapping[str, Any]], tokens: int = 0
+    ) -> "SessionState":
         """Return the state after some memories of an answer were injected, as so many tokens."""
         best = {i[:2]: i.score for i in self.injected}
         new = [_injected(memory, best) for memory in memories]
@@ -405,7 +406,7 @@ class SessionState(NamedTuple):
         spent = tuple(Spent(*row) for row in sorted(days.items())[-KEPT_DAYS:])
         return self._replace(injected=(*kept, *new)[-MAX_INJECTED:], spent=spent)
 
-    def compacted(self) -> SessionState:
+    def compacted(self) -> "SessionState":
         """Return the state after a compaction: nothing injected is before the agent any more."""
         # PreCompact and SessionStart both report a compaction; SessionStart counts it.
         gone = tuple(i._replace(in_context=False) for i in self.injected)

@@ -39,6 +39,7 @@ def main() -> None:
 def run_hook(arguments: Sequence[str], started_s: float) -> NoReturn:
     """Answer the event on stdin and end the process, which began at `started_s`, with code 0."""
     try:
+        gc.disable()  # the process ends before it would pay
         from noctuary.agents import client
 
         client.keep_standard_handles()
@@ -49,7 +50,6 @@ def run_hook(arguments: Sequence[str], started_s: float) -> NoReturn:
             raw = client.read_event(0, started_s + client.LIFETIME_S)
             line = client.ask_hook(*options, raw, started_s)
             if line is None:
-                gc.disable()  # the process ends before it would pay
                 from noctuary.agents.hooks import answer_in_time
 
                 answer_in_time(*options, raw, started_s, _print_line)

@@ -4,8 +4,7 @@ Read side: standard library only, and it raises for nothing that it finds in a r
 store.
 """
 
-from __future__ import annotations
-
+# Not `from __future__ import annotations`: NamedTuple compiles each annotation that is a text.
 import math
 import re
 import time
@@ -63,7 +62,7 @@ class Injection(NamedTuple):
 
 
 def inject(
-    result: RecallResult | Mapping[str, Any],
+    result: "RecallResult | Mapping[str, Any]",
     *,
     max_chars: int = MAX_BLOCK_CHARS,
     max_tokens: int | None = None,
@@ -135,7 +134,7 @@ _SAME_SHARE = 0.85
 _SAME_SENTENCE = 0.5  # least share of a sentence that both texts hold, of each text's words
 _SENTENCE_WORDS = 4  # of such a sentence: fewer are a greeting or a heading
 _SENTENCE = re.compile(r"[.:;!?\n。：；！？|]+\s*|\s[-–—]\s")
-_NAME = re.compile(r"[^\W\d_][\w'’-]*")
+_NAME = r"[^\W\d_][\w'’-]*"
 # How notes say that somebody asked, as tokens: cutting the words up takes a hook 4 ms. They are
 # compared apart: who asks the same in other words asks the same, but a question is not its answer.
 ASKING = frozenset(
@@ -214,7 +213,7 @@ def _name_others(one: _Said, other: _Said) -> bool:
     named = marks ^ other_marks
     for said, rest in ((one, other), (other, one)):
         # Before a colon a capital says nothing to `marks_of`: "Otter: ..." is a name all the same.
-        capital = (word for word in _NAME.findall(said.text) if word[0].isupper())
+        capital = (word for word in re.findall(_NAME, said.text) if word[0].isupper())
         named |= {word.casefold() for word in capital if not rest.words.issuperset(tokenize(word))}
     known = one.words & other.words
     wordings = (set(tokenize(mark)) - ASKING for mark in named - GENERIC_KEYS - STOP_WORDS)

@@ -3,8 +3,7 @@
 Read side: standard library only. `sources.injected` recognises the block again.
 """
 
-from __future__ import annotations
-
+# Not `from __future__ import annotations`: NamedTuple compiles each annotation that is a text.
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 

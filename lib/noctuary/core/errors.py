@@ -1,7 +1,6 @@
 """Every error that noctuary raises on purpose, in one tree."""
 
-from __future__ import annotations
-
+# Not `from __future__ import annotations`: NamedTuple compiles each annotation that is a text.
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple

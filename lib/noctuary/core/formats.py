@@ -6,8 +6,7 @@ recomputation are defined with their algorithm: the version of a stage, an extra
 or a prompt is part of a stamp or of a key, so older results are not found.
 """
 
-from __future__ import annotations
-
+# Not `from __future__ import annotations`: NamedTuple compiles each annotation that is a text.
 from typing import Literal, NamedTuple
 
 Fate = Literal["read", "migrated", "rebuilt", "refused"]

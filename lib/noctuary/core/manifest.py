@@ -1,7 +1,6 @@
 """The manifest of a snapshot and the pointer to the serving one."""
 
-from __future__ import annotations
-
+# Not `from __future__ import annotations`: NamedTuple compiles each annotation that is a text.
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,6 @@
 """SQLite files: logs of the store, files that are only replaced, and foreign ones."""
 
-from __future__ import annotations
-
+# Not `from __future__ import annotations`: NamedTuple compiles each annotation that is a text.
 import atexit
 import os
 import sqlite3

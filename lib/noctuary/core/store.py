@@ -1,7 +1,6 @@
 """Where a store and everything in it lies, and which store is meant."""
 
-from __future__ import annotations
-
+# Not `from __future__ import annotations`: NamedTuple compiles each annotation that is a text.
 import os
 import re
 import time
@@ -119,7 +118,7 @@ class _Below:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __get__(self, paths: StorePaths, owner: type | None = None) -> Path:
+    def __get__(self, paths: "StorePaths", owner: type | None = None) -> Path:
         return _join(paths.root, self._name)
 
 

@@ -1,7 +1,6 @@
 """Tombstones: ids and digests of forgotten memories, never a text."""
 
-from __future__ import annotations
-
+# Not `from __future__ import annotations`: NamedTuple compiles each annotation that is a text.
 import json
 import re
 import sqlite3
@@ -53,7 +52,7 @@ class Buried(NamedTuple):
     pieces: frozenset[str] = frozenset()  # of its sentences and lines
 
     @staticmethod
-    def of(record: MemoryRecord) -> Buried:
+    def of(record: MemoryRecord) -> "Buried":
         """Return the digests of a row."""
         user, folded = record.user or "", record.content.casefold()
         is_section = not (record.is_turn or record.memory_id.rpartition(":")[2].isdecimal())
@@ -66,7 +65,7 @@ class Buried(NamedTuple):
             frozenset(_digest("piece", user, piece) for piece in pieces),
         )
 
-    def is_in(self, row: Buried) -> bool:
+    def is_in(self, row: "Buried") -> bool:
         """Return whether a row is this text, or still contains it."""
         is_in_place = self.place == row.place
         if not is_in_place and self.moment != row.moment:

@@ -1,7 +1,6 @@
 """The nouns and protocols that every room shares, and the hooks that watch a recall or a night."""
 
-from __future__ import annotations
-
+# Not `from __future__ import annotations`: NamedTuple compiles each annotation that is a text.
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,6 @@
 """Words of a text and of a name: canonical folding, script by script, and names in a query."""
 
-from __future__ import annotations
-
+# Not `from __future__ import annotations`: NamedTuple compiles each annotation that is a text.
 import functools
 import re
 import unicodedata
@@ -84,7 +83,7 @@ _PLAIN_WORD = rf"[^\W_]+(?:[{_MARKS}]+[^\W_]*|[{_APOSTROPHES}][^\W_]+)*"
 # The same in a text of ASCII alone: compiling the other takes a hook half a millisecond.
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+(?:'[A-Za-z0-9]+)*")
 _LETTER = rf"[^\W_{_RUN_CLASS}]"
-_LATIN_ACCENT = re.compile("([A-Za-z])[\u0300-\u036f]+")
+_LATIN_ACCENT = "([A-Za-z])[\u0300-\u036f]+"
 _POSSESSIVE = re.compile(rf"[{_APOSTROPHES}]s$", re.IGNORECASE)
 
 
@@ -175,7 +174,7 @@ def without_accents(text: str) -> str:
     """Return a text without accents on Latin letters; other scripts keep their marks."""
     if text.isascii():
         return text
-    plain = _LATIN_ACCENT.sub(r"\1", unicodedata.normalize("NFKD", text))
+    plain = re.sub(_LATIN_ACCENT, r"\1", unicodedata.normalize("NFKD", text))
     return unicodedata.normalize("NFKC", plain)
 
 

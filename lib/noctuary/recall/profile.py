@@ -1,7 +1,6 @@
 """RetrievalProfile: how a recall ranks, flag by flag, and the layers that it is merged from."""
 
-from __future__ import annotations
-
+# Not `from __future__ import annotations`: NamedTuple compiles each annotation that is a text.
 import os
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -245,11 +244,11 @@ class RetrievalProfile:
         return f"RetrievalProfile({', '.join(shown)})"
 
     @staticmethod
-    def off() -> RetrievalProfile:
+    def off() -> "RetrievalProfile":
         """Return plain fusion: both legs, no graph, no prior, every phase off."""
         return RetrievalProfile(**OFF)
 
-    def replaced(self, **flags: Any) -> RetrievalProfile:
+    def replaced(self, **flags: Any) -> "RetrievalProfile":
         """Return a profile with other values of some flags; ValueError lists every fault."""
         return RetrievalProfile(**{**self.__dict__, **flags})
 
@@ -401,7 +400,7 @@ RECALL_FLAGS = tuple(name for name in RecallSettings._fields if name in FLAGS)
 """Keys of [recall] that are flags."""
 
 _KEPT = 64  # merged profiles that a process keeps: it asks with a handful, a merge costs 0.2 ms
-_merged: dict[tuple[RecallSettings, str], ResolvedProfile] = {}
+_merged: "dict[tuple[RecallSettings, str], ResolvedProfile]" = {}
 
 
 class Layer(NamedTuple):

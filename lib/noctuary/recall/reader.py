@@ -26,7 +26,7 @@ from noctuary.graph.sessions import SessionArrays
 from noctuary.graph.walk import GraphArrays, MentionArrays, RareConcepts
 from noctuary.lexical.search import K1, B, idf
 from noctuary.recall.query import Facet, Mask, query_tokens
-from noctuary.recall.snapshot_rows import Opened, SnapshotRows, open_published
+from noctuary.recall.snapshot_rows import SnapshotRows, open_published
 from noctuary.snapshot.arrays import OF_TURNS, SummaryArrays
 from noctuary.text.reach import PROJECT
 from noctuary.text.tokens import document_tokens
@@ -463,9 +463,17 @@ class SnapshotReader(SnapshotRows):
             yield self.count + int(ordinal), str(shown), float(importance)
 
 
-def open_serving(paths: StorePaths) -> Opened[SnapshotReader]:
+class Opened(NamedTuple):
+    """A pinned snapshot, and why it is not the one that the pointer names (or None)."""
+
+    reader: SnapshotReader
+    snapshot_id: str
+    fallback_reason: str | None
+
+
+def open_serving(paths: StorePaths) -> Opened:
     """Open the serving snapshot with its arrays; errors as of `open_published`."""
-    return open_published(paths, SnapshotReader)
+    return Opened(*open_published(paths, SnapshotReader))
 
 
 @contextmanager

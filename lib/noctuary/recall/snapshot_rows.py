@@ -9,7 +9,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from noctuary.core import store as layout
 from noctuary.core.errors import SnapshotCorruptError, SnapshotMissingError, StoreError
@@ -236,16 +236,11 @@ Rows = TypeVar("Rows", bound=SnapshotRows)
 _OPEN_ATTEMPTS = 3
 
 
-class Opened(NamedTuple, Generic[Rows]):
-    """A pinned snapshot, and why it is not the one that the pointer names (or None)."""
-
-    reader: Rows
-    snapshot_id: str
-    fallback_reason: str | None
-
-
-def open_published(paths: StorePaths, kind: type[Rows]) -> Opened[Rows]:
+def open_published(paths: StorePaths, kind: type[Rows]) -> tuple[Rows, str, str | None]:
     """Open the serving snapshot, or the newest other one that may serve and opens.
+
+    Returns:
+        It, its id, and why it is not the one that the pointer names (or None).
 
     Raises:
         SnapshotMissingError: If nothing was ever published.
@@ -257,7 +252,7 @@ def open_published(paths: StorePaths, kind: type[Rows]) -> Opened[Rows]:
         try:
             pointer = read_pointer(paths)
             named = pointer.snapshot_id
-            return Opened(_open(paths, kind, named, pointer.digest), named, None)
+            return _open(paths, kind, named, pointer.digest), named, None
         except SnapshotMissingError as error:
             if not paths.snapshots.is_dir():
                 raise
@@ -267,7 +262,7 @@ def open_published(paths: StorePaths, kind: type[Rows]) -> Opened[Rows]:
             failure = error
     for name in _fallbacks(paths, pointer):
         try:
-            return Opened(_open(paths, kind, name, name.rpartition("-")[2]), name, str(failure))
+            return _open(paths, kind, name, name.rpartition("-")[2]), name, str(failure)
         except SnapshotCorruptError:
             continue
     raise failure or SnapshotMissingError(f"nothing has been published in {paths.root}")

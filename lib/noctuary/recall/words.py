@@ -5,8 +5,7 @@ judged by the threshold of words. It is given only where this file knows every r
 it. For all else, damage too, it gives none, and the whole recall answers.
 """
 
-from __future__ import annotations
-
+# Not `from __future__ import annotations`: NamedTuple compiles each annotation that is a text.
 import time
 from array import array
 from bisect import bisect_left
@@ -40,7 +39,6 @@ from noctuary.recall.support import (
     word_support,
 )
 from noctuary.text.marks import ROLES, may_concern_dates
-from noctuary.text.reach import PROJECT
 from noctuary.text.tokens import tokenize
 
 if TYPE_CHECKING:
@@ -71,11 +69,10 @@ WORDS_ONLY = RecallWarning("words_only", "answered by words alone: no server ran
 class WordRecaller:
     """Answers prompts from one snapshot."""
 
-    def __init__(self, store: Path, settings: Settings) -> None:
+    def __init__(self, store: "Path", settings: "Settings") -> None:
         """Open what serves; any error means that the whole recall has to answer."""
         self._paths, self._settings = layout.StorePaths(store), settings
-        opened = open_published(self._paths, _Snapshot)
-        self.snapshot, self._id = opened.reader, opened.snapshot_id
+        self.snapshot, self._id, _ = open_published(self._paths, _Snapshot)
         self._profile = resolve_for_recall(settings, self.snapshot.adopted).profile
         self.is_able = (
             self.snapshot.count <= MOST_MEMORIES
@@ -139,7 +136,7 @@ class WordRecaller:
         return state is not None and bool(state.rows or state.hidden)
 
     def _judge(
-        self, query: str, asked: _Words, visible: bytes | None, hits: Sequence[_Hit], k: int
+        self, query: str, asked: "_Words", visible: bytes | None, hits: "Sequence[_Hit]", k: int
     ) -> tuple[Answerability | None, list[float | None]]:
         """Judge an answer and each of its first k memories, as `answerability.score_answer`."""
         calibration = self.snapshot.calibration
@@ -174,7 +171,7 @@ def _is_plain(profile: RetrievalProfile) -> bool:
 class _Snapshot(SnapshotRows):
     """A snapshot with the arrays that words, scope and speakers need."""
 
-    def __init__(self, directory: Path, manifest: Manifest) -> None:
+    def __init__(self, directory: "Path", manifest: "Manifest") -> None:
         super().__init__(directory, manifest)
         arrays = view_arrays(directory / layout.ARRAYS_FILE)
         self.positions, self.scores = arrays["posting.positions"], arrays["posting.scores"]
@@ -211,6 +208,8 @@ class _Snapshot(SnapshotRows):
             code = self.code_of_wing(wing)
             here = bytes(map(code.__eq__, self.wings.tolist()))
             if person:
+                from noctuary.text.reach import PROJECT  # no other prompt needs its patterns
+
                 of_person = {-1, self.code_of_user(user)}
                 pairs = zip(here, self.reach.tolist(), self.users.tolist(), strict=True)
                 here = bytes(h or (r > PROJECT and u in of_person) for h, r, u in pairs)

@@ -1,7 +1,6 @@
 """Recognise text in prompts that their author did not write: recalled memories, wrappers."""
 
-from __future__ import annotations
-
+# Not `from __future__ import annotations`: NamedTuple compiles each annotation that is a text.
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -28,7 +27,7 @@ _ESCAPED = r"&(?:amp;)*(?:(lt;)|(gt;))|&(?:amp;)+"
 _QUOTES = dict.fromkeys(map(ord, "\"'`´“”„‟‘’‚‛«»‹›「」『』＂＇"))
 _EDGES = "*_~"
 _STOPS = ".,;:…。，；：、"
-_LONE_SIGN = re.compile(r"[-–—•·◦▪●*>#|+=_~.,;:…]+\Z")
+_LONE_SIGNS = "-–—•·◦▪●*>#|+=_~.,;:…"
 
 
 def words_of(text: str) -> list[str]:
@@ -66,7 +65,7 @@ def unescaped(text: str) -> str:
 
 def _word(raw: str) -> str:
     word = raw.strip(_EDGES).rstrip(_STOPS).strip(_EDGES)
-    return "" if _LONE_SIGN.match(word) else word
+    return word if word.strip(_LONE_SIGNS) else ""
 
 
 # The block that a prompt gets (`context.render`), and cutting it out: a line per memory, two tags.
@@ -226,7 +225,7 @@ class InjectedWording(NamedTuple):
 
 
 @cache
-def record_format() -> LogFormat:
+def record_format() -> "LogFormat":
     """Return the format of the record; a hook that only renders need not load SQLite."""
     from noctuary.core.sqlite import LogFormat
 

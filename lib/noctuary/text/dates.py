@@ -1,7 +1,6 @@
 """Dates, spelled numbers, and things with a written form of their own in a text."""
 
-from __future__ import annotations
-
+# Not `from __future__ import annotations`: NamedTuple compiles each annotation that is a text.
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -28,14 +27,13 @@ _LOOK_BACK_CHARS = 28  # read before a year, at most: "30th of September, " and 
 
 _ORDINAL = r"(?:st|nd|rd|th)?"
 _MONTH = rf"(?P<month>{'|'.join(f'{name}|{name[:3]}' for name in MONTH_NAMES)}|sept)\.?"
-_YEAR = re.compile(r"(?<!\d)[12]\d{3}(?!\d)")
-_BEFORE_YEAR = re.compile(
-    rf"(?<![\w.])(?:(?P<day>\d{{1,2}}){_ORDINAL}\s(?:of\s)?)?{_MONTH}"
-    rf"(?:\s(?P<day_after>\d{{1,2}}){_ORDINAL})?\s?,?\s?$",
-    re.IGNORECASE,
+_YEAR = r"(?<!\d)[12]\d{3}(?!\d)"
+_BEFORE_YEAR = (
+    rf"(?i)(?<![\w.])(?:(?P<day>\d{{1,2}}){_ORDINAL}\s(?:of\s)?)?{_MONTH}"
+    rf"(?:\s(?P<day_after>\d{{1,2}}){_ORDINAL})?\s?,?\s?$"
 )
-_DOTTED_BEFORE_YEAR = re.compile(r"(?<![\w.])(?P<day>\d{1,2})\.\s?(?P<number>\d{1,2})\.\s?$")
-_AFTER_YEAR = re.compile(
+_DOTTED_BEFORE_YEAR = r"(?<![\w.])(?P<day>\d{1,2})\.\s?(?P<number>\d{1,2})\.\s?$"
+_AFTER_YEAR = (
     r"(?P<mark>[-/])(?P<number>\d{2})(?:(?P=mark)(?P<day>\d{2}))?(?![\d/-])"
     r"|\s?[年년]\s?(?P<cjk_number>\d{1,2})\s?[月월](?:\s?(?P<cjk_day>\d{1,2})\s?[日일])?"
 )
@@ -54,12 +52,12 @@ def find_dates(content: str) -> list[Date]:
     # Read are `2024-05-12`, `2024/05/12`, `2024-05`, `12 May 2024`, `May 12, 2024`, `May 2024`,
     # `12.05.2024` and years with the characters for year, month and day. A year alone and a date
     # without its year are not dates here; `5/12/2024` is left out because its order is unknown.
-    found = (_around(content, match) for match in _YEAR.finditer(content))
+    found = (_around(content, match) for match in re.finditer(_YEAR, content))
     return [date for date in found if date is not None]
 
 
 def _around(content: str, year: re.Match[str]) -> Date | None:
-    after = _AFTER_YEAR.match(content, year.end())
+    after = re.compile(_AFTER_YEAR).match(content, year.end())
     if after is not None:
         number = after["number"] or after["cjk_number"]
         iso = _iso(year.group(), number, after["day"] or after["cjk_day"])
@@ -70,11 +68,11 @@ def _around(content: str, year: re.Match[str]) -> Date | None:
 def _ending_with(content: str, year: re.Match[str]) -> Date | None:
     low = max(0, year.start() - _LOOK_BACK_CHARS)
     before = content[low : year.start()]
-    match = _BEFORE_YEAR.search(before)
+    match = re.search(_BEFORE_YEAR, before)
     if match is not None:
         number, day = str(_MONTH_OF[match["month"][:3].lower()]), match["day_after"] or match["day"]
     else:
-        match = _DOTTED_BEFORE_YEAR.search(before)
+        match = re.search(_DOTTED_BEFORE_YEAR, before)
         if match is None:
             return None
         number, day = match["number"], match["day"]
@@ -101,24 +99,23 @@ _DAY_SPAN = (timedelta(days=-1), timedelta(days=14))
 _MONTH_TAIL = timedelta(days=7)
 _MOST_DATES = 8  # dates of one text that are read: a pasted log names hundreds
 
-_NO_YEAR = re.compile(
-    rf"(?<![\w.])(?:(?P<day>\d{{1,2}}){_ORDINAL}\s(?:of\s)?{_MONTH}(?!\w)"
+_NO_YEAR = (
+    rf"(?i)(?<![\w.])(?:(?P<day>\d{{1,2}}){_ORDINAL}\s(?:of\s)?{_MONTH}(?!\w)"
     rf"|{_MONTH.replace('month', 'month_first')}\s(?P<day_after>\d{{1,2}}){_ORDINAL}(?![\w:]))"
-    r"|(?P<cjk_number>\d{1,2})\s?[月월]\s?(?P<cjk_day>\d{1,2})\s?[日일号]",
-    re.IGNORECASE,
+    r"|(?P<cjk_number>\d{1,2})\s?[月월]\s?(?P<cjk_day>\d{1,2})\s?[日일号]"
 )
 _LOWER_CASE_WORDS = frozenset({"mar", "march", "may"})
+_TITLED = tuple(map(str.title, MONTH_NAMES))
 # "May" and "March" are words too: only one before them says that they are months.
-_MONTH_ALONE = re.compile(
+_MONTH_ALONE = (
     r"\b(?i:in|of|during|since|until|by|early|mid|late|last|this|next)[\s-]"
-    rf"(?P<month>{'|'.join(name.title() for name in MONTH_NAMES)})(?![\w'’-]|\s\d)"
+    rf"(?P<month>{'|'.join(_TITLED)})(?![\w'’-]|\s\d)"
 )
-_YEAR_ALONE = re.compile(r"(?<![\w.,:$€£#/+-])20\d\d(?![\w%/]|[-.,:]\d)")
-_ASKS_WHEN = re.compile(
-    r"\b(?:when(?:\sexactly)?\s(?:did|do|does|was|were|is|are|will|has|have|had)"
+_YEAR_ALONE = r"(?<![\w.,:$€£#/+-])20\d\d(?![\w%/]|[-.,:]\d)"
+_ASKS_WHEN = (
+    r"(?i)\b(?:when(?:\sexactly)?\s(?:did|do|does|was|were|is|are|will|has|have|had)"
     r"|(?:what|which)\s(?:date|day|month|year)|how\slong\sago)\b"
-    r"|什么时候|啥时候|何时|哪一?天|哪一?年|几[月号]",
-    re.IGNORECASE,
+    r"|什么时候|啥时候|何时|哪一?天|哪一?年|几[月号]"
 )
 
 
@@ -142,7 +139,7 @@ def find_asked(question: str) -> list[Date]:
     for stated in _without_year(rest):
         found.append(stated)
         rest = _without(rest, stated)
-    years = () if found else list(_YEAR_ALONE.finditer(rest))[:_MOST_DATES]
+    years = () if found or "20" not in rest else list(re.finditer(_YEAR_ALONE, rest))[:_MOST_DATES]
     return found or [Date(*match.span(), match.group()) for match in years]
 
 
@@ -165,8 +162,8 @@ def _without(text: str, stated: Date) -> str:
 
 
 def _without_year(text: str) -> Iterator[Date]:
-    has_digit = any(map(str.isdigit, text))  # the longer search is for few texts
-    for match in list(_NO_YEAR.finditer(text))[:_MOST_DATES] if has_digit else ():
+    has_digit = any(map(str.isdigit, text))  # both searches are for few texts
+    for match in list(re.finditer(_NO_YEAR, text))[:_MOST_DATES] if has_digit else ():
         name = match["month"] or match["month_first"]
         if name in _LOWER_CASE_WORDS:
             continue
@@ -174,7 +171,8 @@ def _without_year(text: str) -> Iterator[Date]:
         day = match["cjk_day"] or match["day"] or match["day_after"]
         text = _without(text, found := Date(*match.span(), f"--{int(number):02}-{int(day):02}"))
         yield found
-    for match in list(_MONTH_ALONE.finditer(text))[:_MOST_DATES]:
+    is_named = any(map(text.__contains__, _TITLED))
+    for match in list(re.finditer(_MONTH_ALONE, text))[:_MOST_DATES] if is_named else ():
         yield Date(*match.span("month"), f"--{_MONTH_OF[match['month'][:3].lower()]:02}")
 
 
@@ -220,7 +218,7 @@ _RELATIVE = rf"""
       (?P<counted>day|week|weekend|month|year)s?\s(?:ago|back)\b
     | \b(?P<turn>{"|".join(_TURNS)})\s(?P<unit>weekend|week|month|year|{_WEEKDAY})\b
     """
-_RELATIVE_HINT = re.compile(r"day|ago|last|past|this|next|back|night|morrow|[天晚]")
+_RELATIVE_HINT = r"day|ago|last|past|this|next|back|night|morrow|[天晚]"
 
 
 def date_words(iso: str) -> list[str]:
@@ -232,7 +230,7 @@ def date_words(iso: str) -> list[str]:
 def wanted_words(question: str) -> tuple[list[str], list[str]]:
     """Return the words of the dates that a question names, and SAYS_WHEN if it asks for one."""
     named = (f"{DATE_MARK}{iso}" for _, _, iso in find_asked(question) if "-" in iso)
-    return sorted(set(named)), [SAYS_WHEN] if _ASKS_WHEN.search(question) else []
+    return sorted(set(named)), [SAYS_WHEN] if re.search(_ASKS_WHEN, question) else []
 
 
 def wanted_days(question: str) -> list[str]:
@@ -270,7 +268,7 @@ def said_words(content: str, written: date | None, *, is_turn: bool) -> list[str
     """
     said = [_nearest(found.iso, written) for found in find_asked(content)]
     is_dated = bool(said)
-    if written is not None and _RELATIVE_HINT.search(lower := content.lower()):
+    if written is not None and re.search(_RELATIVE_HINT, lower := content.lower()):
         for match in re.finditer(_RELATIVE, lower, re.VERBOSE):
             is_dated = True
             with suppress(ValueError, OverflowError):  # beyond the calendar

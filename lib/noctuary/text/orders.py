@@ -5,11 +5,10 @@ prompts (docs/trust.md). Words alone decide: a new wording gets past this list, 
 may look like one of its lines.
 """
 
-from __future__ import annotations
-
+# Not `from __future__ import annotations`: NamedTuple compiles each annotation that is a text.
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -42,7 +41,6 @@ def _rules() -> _Rules:
     rules = _Rules(defaultdict(list), [])
     for line in (line for line in lines if not line.startswith("# ")):
         first, *rest = (tuple(group.strip().split(" | ")) for group in line.split(" & "))
-        rest = [tuple(map(_at_start, group)) for group in rest]
         if not first[0].startswith("^"):
             rules.anywhere.append((tuple(map(_at_start, first)), rest))
             continue
@@ -66,12 +64,12 @@ def reads_like_order(text: str) -> bool:
             for starts, rest in rules.begin.get(clause.split(" ", 1)[0], ()):
                 if f"{clause} ".startswith(starts):
                     found.append(rest)
-        if any(all(_holds(whole, group) for group in rest) for rest in found):
+        if any(all(_holds(whole, map(_at_start, group)) for group in rest) for rest in found):
             return True
     return False
 
 
-def _holds(sentence: str, group: _Group) -> bool:
+def _holds(sentence: str, group: Iterable[str]) -> bool:
     return any(word in sentence for word in group)
 
 

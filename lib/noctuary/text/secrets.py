@@ -199,11 +199,10 @@ _TOKEN_HINTS = _hints_of(TOKEN_FORMATS)
 _ALONE_HINTS = _hints_of(ALONE_FORMATS)
 _IS_LONG = (MIN_TOKEN_CHARS - 1).__lt__
 # The long word that every row has, twice; a token needs other letters than T and Z.
-TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[T\d:.+Z-]*", re.ASCII)
+TIMESTAMP = r"(?a)\d{4}-\d\d-\d\d[T\d:.+Z-]*"
 # It, and a long English word: no token is made of small letters alone.
-_NO_TOKEN = re.compile(
-    rf"{TIMESTAMP.pattern}|[(\"']?[A-Za-z]?[a-z]{{1,40}}(?:-[a-z]{{1,40}}){{0,9}}[.,:;?!)\"']{{0,3}}",
-    re.ASCII,
+_NO_TOKEN = (
+    rf"{TIMESTAMP}|[(\"']?[A-Za-z]?[a-z]{{1,40}}(?:-[a-z]{{1,40}}){{0,9}}[.,:;?!)\"']{{0,3}}"
 )
 _TOKEN_RUN = rf"[!-~]{{{MIN_TOKEN_CHARS},}}"
 # Prefixes of tokens that a line break may cut, unless they are English words.
@@ -255,7 +254,8 @@ def _find(text: str) -> str | None:
     if found := _find_format(text, lowered, hints):
         return found
     if max(lengths, default=0) >= MIN_TOKEN_CHARS:
-        long = [w for w in compress(words, map(_IS_LONG, lengths)) if not _NO_TOKEN.fullmatch(w)]
+        is_none = re.compile(_NO_TOKEN).fullmatch
+        long = [w for w in compress(words, map(_IS_LONG, lengths)) if not is_none(w)]
         if long and (found := _find_token(long)):
             return found
     if find_named(text, lowered, said):

@@ -33,8 +33,8 @@ from noctuary.recall import snapshot_rows
 from noctuary.recall.engine import Recaller
 from noctuary.recall.explain import expand_from
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.reader import SnapshotReader, open_serving
-from noctuary.recall.snapshot_rows import ROW_COLUMNS, Opened, open_published
+from noctuary.recall.reader import Opened, SnapshotReader, open_serving
+from noctuary.recall.snapshot_rows import ROW_COLUMNS, open_published
 from noctuary.snapshot.publish import rollback
 from tests.support.damage import change_array, drop_array
 from tests.support.descriptors import open_files
@@ -194,7 +194,7 @@ def lose(store: Store, snapshot_id: str) -> None:
     (store.snapshot(snapshot_id) / layout.ARRAYS_FILE).unlink()
 
 
-def opened(store: Store) -> Opened[SnapshotReader]:
+def opened(store: Store) -> Opened:
     return open_serving(store.paths)
 
 
