@@ -20,7 +20,7 @@ from noctuary.core import store as layout
 from noctuary.core.files import group_arrays, read_arrays
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.tombstones import open_rows
-from noctuary.core.types import UNDATED_US
+from noctuary.core.types import UNDATED_US, least_trusted
 from noctuary.graph.fold import ROLES, fold_name
 from noctuary.graph.walk import OPEN_END_US
 from noctuary.text.marks import ELLIPSIS, clean, iso
@@ -489,12 +489,14 @@ def show_relations(
     source: GraphSource, ordinal: int, named: Sequence[tuple[SeenRelation, str]]
 ) -> list[Shown]:
     """Return relations as seen from one of their concepts, each given with the other's name."""
+    stated = [p for r, _ in named for p in r.positions]
     closers = (r.closer for r, _ in named if r.closer is not None)
-    ids = source.ids([*closers, *(p for r, _ in named for p in r.positions)])
+    ids, origins = source.ids([*closers, *stated]), source.column("origin", stated)
     return [
         {
             "relation": r.relation, "direction": "out" if r.src == ordinal else "in", "other": name,
             "weight": round(r.weight, _DIGITS), "evidence": [ids[p] for p in r.positions],
+            "written_by": least_trusted(origins[p] for p in r.positions),
             "valid_from": iso(r.valid_from_us), "valid_to": iso(r.valid_to_us),
             "closed_by": None if r.closer is None else ids[r.closer],
             "open": r.valid_to_us is None,

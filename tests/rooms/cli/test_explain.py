@@ -231,6 +231,7 @@ def test_show_prints_the_concept_and_its_json_has_one_shape(run: Run, run_json: 
         "other": "Globex",
         "weight": 0.5,
         "evidence": [104],
+        "written_by": "import",
         "valid_from": "2026-03-01T00:00:00+00:00",
         "valid_to": None,
         "open": True,

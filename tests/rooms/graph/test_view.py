@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.core.types import UNDATED_US
+from noctuary.core.types import UNDATED_US, Origin
 from noctuary.graph.view import (
     LINE_CHARACTERS,
     NEAREST_SHOWN,
@@ -149,6 +149,30 @@ def test_an_end_that_only_a_hidden_memory_knows_is_none(publish: Publish) -> Non
     assert relations(show(look, "nina")) == [("works_at", "Initech", True)]
     assert show(look, "nina")["memories"][0]["replaced_by"] is None
     assert relations(show(look, "nina", user="ben")) == [("works_at", "Initech", False)]
+
+
+def test_a_relation_is_trusted_like_the_least_of_those_that_state_it(publish: Publish) -> None:
+    said = (("Initech", Origin.USER), ("Initech", Origin.TOOL), ("Globex", Origin.USER))
+    records = renumber(
+        [
+            memory(f"Nina works at {at}.", created_at_us=day_us(day), origin=origin)
+            for day, (at, origin) in enumerate(said, 1)
+        ]
+    )
+    spec = GraphSpec(
+        records,
+        [
+            ConceptSpec("Nina", "name", tuple((n, "about", "Nina") for n in range(3))),
+            ConceptSpec("Initech", "name", ((0, "mentions", "Initech"),)),
+            ConceptSpec("Globex", "name", ((2, "mentions", "Globex"),)),
+        ],
+        [
+            RelationSpec("Nina", "works_at", "Initech", (0, 1)),
+            RelationSpec("Nina", "works_at", "Globex", (2,)),
+        ],
+    )
+    shown = show(publish(spec), "nina")["relations"]
+    assert {r["other"]: r["written_by"] for r in shown} == {"Initech": "tool", "Globex": "user"}
 
 
 def test_relations_are_seen_from_both_ends(look: Look) -> None:
