@@ -103,7 +103,7 @@ def test_an_agent_asks_in_either_era(dense_store: Store, mode: str, transport: s
         tools = (await client.list_tools()).tools
         reading = {t.name for t in tools if t.annotations and t.annotations.read_only_hint}
         assert reading == {"recall", "get", "related", "why", "context", "status"}
-        assert {t.name for t in tools} - reading == {"remember", "forget"}
+        assert {t.name for t in tools} - reading == {"remember", "forget", "review"}
         heard: list[float] = []
 
         async def hear(progress: float, total: float | None, message: str | None) -> None:
