@@ -11,10 +11,10 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import time
-import venv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -103,7 +103,7 @@ def measure_peer(name: str, loaded: LoadedSet, root: Path, *, fresh: bool) -> Me
     Raises:
         PeerError: If it cannot be installed or fails, with its last word.
     """
-    python = _prepare_environment(runner.PEERS[name].packages, root)
+    python = _prepare_environment(runner.PEERS[name], root)
     given, place = prepare_set(loaded, root), root / loaded.name / name
     depth = SESSION_DEPTH if has_sessions(loaded) else 0
     made_of = [inspect.getsource(part) for part in (runner.PEERS[name].open, runner.answer)]
@@ -132,17 +132,28 @@ def has_sessions(loaded: LoadedSet) -> bool:
     return all(row.get("session_id") for row in loaded.rows)
 
 
-def _prepare_environment(packages: Sequence[str], root: Path) -> Path:
-    """Return a Python with these packages, or this one if there are none."""
-    if not packages:
+def _prepare_environment(peer: runner.Peer, root: Path) -> Path:
+    """Return a Python with a peer's packages, or this one if it has none."""
+    if not peer.packages:
         return Path(sys.executable)
-    home = root / "environments" / run_key(packages=list(packages))[:12]
+    home = root / "environments" / run_key(packages=list(peer.packages))[:12]
     python = home / "bin" / "python"
     if not (home / ".ready").is_file():
-        venv.create(home, clear=True, with_pip=True)
-        _call([str(python), "-m", "pip", "install", "--quiet", *packages], {})
+        _call([_find_python(peer.python), "-m", "venv", "--clear", str(home)], {})
+        _call([str(python), "-m", "pip", "install", "--quiet", *peer.packages], {})
         (home / ".ready").touch()
     return python
+
+
+def _find_python(oldest: tuple[int, int]) -> str:
+    """Return this Python if it is new enough, or the first of the PATH that is."""
+    if sys.version_info >= oldest:
+        return sys.executable
+    names = [f"python{oldest[0]}.{minor}" for minor in range(oldest[1], oldest[1] + 3)]
+    found = next(filter(None, map(shutil.which, names)), None)
+    if found is None:
+        raise PeerError(f"it needs one of {', '.join(names)} on the PATH, which has none")
+    return found
 
 
 def _costs(told: Mapping[str, Mapping[str, Any]], store: Path) -> dict[str, Any]:

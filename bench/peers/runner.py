@@ -10,6 +10,7 @@ source/ (the set itself).
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
 import os
@@ -42,11 +43,13 @@ class Peer(NamedTuple):
         packages: What pip installs, the peer first; empty where this Python has it.
         vectors: Whether it searches by vector.
         open: Stores the corpus if it is given one, and returns what answers.
+        python: The oldest Python that it runs on.
     """
 
     packages: tuple[str, ...]
     vectors: bool
     open: Callable[[Given, Path], Ask]
+    python: tuple[int, int]
 
 
 class Given:
@@ -98,14 +101,16 @@ class Given:
 PEERS: dict[str, Peer] = {}
 
 
-def peer(*packages: str) -> Callable[[Callable[[Given, Path], Ask]], Callable[[Given, Path], Ask]]:
+def peer(
+    *packages: str, python: tuple[int, int] = (3, 11)
+) -> Callable[[Callable[[Given, Path], Ask]], Callable[[Given, Path], Ask]]:
     """Put a function into `PEERS`; with packages it also gets what the encoder needs."""
     # The versions of noctuary's own night, so that vectors are the same for all.
     encoder = ("onnxruntime==1.31.1", "tokenizers==0.23.3", "numpy==2.4.6") if packages else ()
 
     def register(opened: Callable[[Given, Path], Ask]) -> Callable[[Given, Path], Ask]:
         vectors = not opened.__name__.startswith(("fts5", "bm25s"))
-        PEERS[opened.__name__] = Peer((*packages, *encoder), vectors, opened)
+        PEERS[opened.__name__] = Peer((*packages, *encoder), vectors, opened, python)
         return opened
 
     return register
@@ -413,10 +418,52 @@ def dory_memory(given: Given, store: Path) -> Ask:
     )
 
 
-@peer("basic-memory==0.24.1")
+_BASIC_MEMORY = ("basic-memory==0.24.1", "pysqlite3-binary==0.5.4.post2")
+
+
+@peer(*_BASIC_MEMORY, python=(3, 12))
 def basic_memory(given: Given, store: Path) -> Ask:
-    """Basic Memory's hybrid search."""
-    raise NotImplementedError("it needs Python 3.12, and this adapter was written on 3.11")
+    """Basic Memory's `search_notes` (hybrid) over a note per memory, wings in the front matter."""
+    return _search_notes(given, store)
+
+
+@peer(*_BASIC_MEMORY, python=(3, 12))
+def basic_memory_uncut(given: Given, store: Path) -> Ask:
+    """The same with `min_similarity=0`: its cut at .55 suits the encoder that it would download."""
+    return _search_notes(given, store, min_similarity=0.0)
+
+
+def _search_notes(given: Given, store: Path, **options: float) -> Ask:
+    notes = store / "notes"
+    os.environ.update(BASIC_MEMORY_HOME=str(notes), BASIC_MEMORY_CONFIG_DIR=str(store / "index"))
+    # Without loadable extensions, as pyenv builds Python, it would search by words alone.
+    sys.modules["sqlite3"] = importlib.import_module("pysqlite3")
+    encoder: Any = importlib.import_module("basic_memory.repository.fastembed_provider")
+
+    async def embed(_: Any, texts: list[str]) -> list[list[float]]:
+        return [given.encode(text).tolist() for text in texts]
+
+    # Settings choose among its own providers; this is the one that runs here.
+    encoder.FastEmbedEmbeddingProvider.embed_documents = embed
+    if given.rows:
+        notes.mkdir()
+        for row in given.rows:
+            text = f"---\nwing: {json.dumps(row['wing'])}\n---\n{row['content']}\n"
+            (notes / f"{row['id']}.md").write_text(text, encoding="utf-8")
+        index: Any = importlib.import_module("basic_memory.cli.commands.db")
+        index.run_reindex_command(embeddings=True, search=True, full=False, project=None)
+    search: Any = importlib.import_module("basic_memory.mcp.tools").search_notes
+    loop = asyncio.new_event_loop()
+
+    def ask(text: str, k: int, wing: str | None) -> list[str]:
+        scope = {"metadata_filters": {"wing": wing}} if wing else {}
+        asked = {"project": "main", "page_size": k, "output_format": "json", **scope, **options}
+        found = loop.run_until_complete(search(text, **asked))
+        if isinstance(found, str):
+            raise TypeError(found)
+        return [Path(hit["file_path"]).stem for hit in found["results"]]
+
+    return ask
 
 
 def _distinct(ids: Iterable[str], k: int) -> list[str]:
