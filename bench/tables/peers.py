@@ -145,8 +145,8 @@ _LIMITS = """## Limits
   encoder would be downloaded, and its equal scores keep the order of the store. YantrikDB draws
   from a pool that grows with k, so the first ten of its hundred are other than its ten.
   txtai's index is approximate above 5,000 rows (2wikimultihopqa and locomo have more).
-- Basic Memory drops cosines below .55, a default for the encoder that it would download. We left
-  it. `basic_memory_uncut`, which turns it off, has not been run.
+- Basic Memory drops cosines below .55, a default for the encoder that it would download;
+  `basic_memory_uncut` turns that off.
 - LanceDB's index stems English and does not split Chinese, and mem0 drops cosines below .1. We left
   such defaults.
 - An interval covers the choice of queries, not wrong labels."""
