@@ -64,7 +64,7 @@ def read_inputs(site: Site) -> str | None:
             *sorted(_locate_model(settings.encoder.model).rglob("*")),
         ]
         source = read_marker(site.source, settings)
-    except (NoctuaryError, OSError):
+    except (NoctuaryError, OSError, ImportError):  # a library of another model is gone
         return None
     told = settings.to_json()
     told["source"]["path"] = str(site.source)  # wherever it was named

@@ -189,10 +189,14 @@ def _count(asked: Asked) -> int:
 # forgetting and remembering keep the guards of the MCP tools.
 
 
+def _own_row(seen: Seen, asked: Asked) -> Fields:
+    return own_row(seen, asked.get("id", ""))
+
+
 def _actions(seen: Seen, asked: Asked) -> Fields:
     """Say what may be done with a memory, and how it stands in the own store."""
     try:
-        row = own_row(seen, asked.get("id", ""))
+        row = _own_row(seen, asked)
     except UnknownItemError:
         return {"actions": ["forget"]}  # the rest is its source's
     ends_us, _ = read_end_us(row["valid_until"])
@@ -215,7 +219,7 @@ Night = Callable[[Any], Any] | None  # of a plan: what runs the night that purge
 def _mark(what: str, view: View, told: Asked, _: Night) -> Fields:
     """Confirm a memory, end it, or set its reach."""
     path, now = find_home() / OWN_FILE, datetime.now(UTC)
-    row = _in_snapshot(lambda seen, asked: own_row(seen, asked.get("id", "")), view, told)
+    row = _in_snapshot(_own_row, view, told)
     if what == "confirm":
         done = reviews.confirm(path, [row["id"]], now)
     elif what == "end":
@@ -229,7 +233,7 @@ def _mark(what: str, view: View, told: Asked, _: Night) -> Fields:
 
 def _replace(view: View, told: Asked, _: Night) -> Fields:
     """Remember a text in the place of a memory."""
-    row = _in_snapshot(lambda seen, asked: own_row(seen, asked.get("id", "")), view, told)
+    row = _in_snapshot(_own_row, view, told)
     return remember_in_view(
         view, told.get("text", ""), supersedes=row["id"], wait_s=WAIT_S, origin=Origin.USER
     )

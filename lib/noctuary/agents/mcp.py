@@ -244,7 +244,8 @@ class Tools:
         room: Annotated[str | None, Field(description="The topic inside the wing.")] = None,
         tags: Annotated[list[str] | None, Field(description="Words to find it by.")] = None,
         importance: Annotated[
-            float | None, Field(ge=0, le=1, description="How important; 0.5 if not given.")
+            float | None,
+            Field(ge=0, le=1, description="How important; by default 0.5, or as what it replaces."),
         ] = None,
         supersedes: Annotated[
             str | int | None, Field(description="Id of what it replaces, as remember gave it.")

@@ -445,7 +445,9 @@ def _part_lines(shown: Row) -> Iterator[str]:
 @cli.option("--room", "The topic inside the wing.")
 @cli.option("--user", "Whose memory it is; other named users never see it.")
 @cli.option("--tags A,B", "Words to find it by.", default="")
-@cli.option("--importance", "From 0 to 1; 0.5 if not given.", type=float)
+@cli.option(
+    "--importance", "From 0 to 1; if not given 0.5, or that of what it replaces.", type=float
+)
 @cli.option("--supersedes ID", "The memory of the own store that it replaces.")
 @cli.option("--until DATE", "The last day on which it holds; later only --as-of finds it.")
 @cli.json_option

@@ -95,7 +95,7 @@ def remember(
         room: The topic inside the wing.
         user: Its owner; other named users never see it.
         tags: Words to find it by, as a list or comma-separated.
-        importance: From 0 to 1; None is 0.5.
+        importance: From 0 to 1; None is 0.5, or that of what it replaces.
         supersedes: Id of the memory of the own store that it replaces from the next night on: 17 or
             "own:17". The new one inherits its wing, room, tags and importance, as far as they are
             not given.
