@@ -257,7 +257,7 @@ def connections(store: Store, sent: Sequence[bytes]) -> Generator[None]:
 
 def test_silent_clients_hold_nobody_up(dense_store: Store, serve: Serve) -> None:
     serve(dense_store, "--clients", "1")
-    with connections(dense_store, [b"", b'{"noctuary": 1, "op": "rec'] * 60):
+    with connections(dense_store, [b"", b'{"noctuary": 2, "op": "rec'] * 60):
         for _ in range(3):
             found = ask("spare key", 3, store=dense_store.root)
             assert found is not None, "answered by the server, before the silent ones are ended"
@@ -374,7 +374,7 @@ def _as_nobody(path: Path) -> str:
         "    c.connect(sys.argv[1])\n"
         # The server may have refused and hung up before anything is sent; its answer is there.
         "    try:\n"
-        '        c.sendall(b\'{"noctuary": 1, "op": "ping"}\\n\')\n'
+        '        c.sendall(b\'{"noctuary": 2, "op": "ping"}\\n\')\n'
         "    except BrokenPipeError:\n"
         "        pass\n"
         "    print(c.recv(65536).decode())\n"

@@ -1,27 +1,24 @@
 """The client of the warm server: recalls and hooks ask it before they do anything themselves.
 
-A prompt waits for this file: of the standard library it loads what the exchange needs, and neither
-`typing` nor `pathlib`, `hashlib` or a dataclass, each of which costs as much as the exchange
-itself. What else a hook needs is behind `noctuary.agents.hooks`, where no server answers.
+A prompt waits for this file. Of the standard library a hook loads what is written in C, and neither
+`json` nor `socket`, `typing` or `pathlib`, each of which costs as much as the exchange itself. What
+else it needs is behind `noctuary.agents.hooks`, where no server answers.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import stat
 import sys
 import time
 from binascii import crc32
-from collections import namedtuple
 
 from noctuary import __version__
-from noctuary.core.foreign_json import parse_json
 
 TYPE_CHECKING = False  # as in `noctuary`: without `typing`
 if TYPE_CHECKING:
-    import socket
+    import _socket
     import threading
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
@@ -126,11 +123,11 @@ def _newest_store(home: str) -> tuple[str, bool] | None:
 
 # The protocol: one JSON object on one line each way, then the connection is closed.
 #
-# A request is `{"noctuary": 1, "op": "recall" | "hook" | "ping", ...}`; a response is `{"noctuary":
-# 1, "result": {...}}` or `{"noctuary": 1, "error": {"code": ..., "message": ...}}`. docs/serve.md
-# has the fields.
+# A request is `{"noctuary": 2, "op": "recall" | "hook" | "ping", ...}`, with a hook's event as the
+# text of its JSON. A response is `{"noctuary": 2, "result": {...}}` or `{"noctuary": 2, "error":
+# {"code": ..., "message": ...}}`.
 
-PROTOCOL = 1  # raised when one side could not read the other's messages any more
+PROTOCOL = 2  # raised when one side could not read the other's messages any more
 MAX_REQUEST_BYTES = 2 << 20  # a query of 100 KB is 600 KB once escaped; protects the server
 MAX_RESPONSE_BYTES = 256 << 20  # a quarter of a million memories; longer ones are not trusted
 REQUEST_DEADLINE_S = 4.0  # from a connection's first byte to its last
@@ -146,20 +143,26 @@ _IRRELEVANT_VARIABLES = frozenset(
 )
 
 
-class Refusal(namedtuple("Refusal", ("code", "message"))):  # pyright: ignore[reportUntypedNamedTuple]
+class Refusal:
     """Why there is no answer: a stable code and a remedy; never text of a query or memory."""
 
-    __slots__ = ()
+    def __init__(self, code: str, message: str) -> None:
+        """Take both."""
+        self.code, self.message = code, message
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
     """Return a message as one line; pure ASCII, so that lone surrogates survive."""
+    import json
+
     line = json.dumps({"noctuary": PROTOCOL, **message}, separators=(",", ":"))
     return line.encode("ascii") + b"\n"
 
 
 def decode(line: bytes) -> dict[str, Any] | Refusal:
     """Return the message of a line, or why it is none."""
+    from noctuary.core.foreign_json import parse_json
+
     try:
         message: Any = parse_json(line)
     except ValueError as error:
@@ -175,7 +178,7 @@ def decode(line: bytes) -> dict[str, Any] | Refusal:
 
 
 def read_line(
-    connection: socket.socket,
+    connection: _socket.socket,
     limit: int,
     until: float,
     may_hold: Callable[[int], bool] = lambda _: True,
@@ -220,14 +223,14 @@ def settings_in_force(environ: Mapping[str, str] | None = None) -> dict[str, str
     return found
 
 
-def peer_uid(connection: socket.socket) -> int | None:
+def peer_uid(connection: _socket.socket) -> int | None:
     """Return the user of the process at the other end, or None where the system does not say."""
-    import socket
+    import _socket
 
-    option = getattr(socket, "SO_PEERCRED", None)
+    option = getattr(_socket, "SO_PEERCRED", None)
     if option is None:
         return None
-    raw = connection.getsockopt(socket.SOL_SOCKET, option, 12)  # pid, uid, gid
+    raw = connection.getsockopt(_socket.SOL_SOCKET, option, 12)  # pid, uid, gid
     return int.from_bytes(raw[4:8], sys.byteorder)
 
 
@@ -294,6 +297,27 @@ def exchange(
     store: str | Path, request: Mapping[str, Any], *, wait_s: float
 ) -> dict[str, Any] | Refusal:
     """Send a request, with version, settings and store; return its result, or why there is none."""
+    line = _exchange_lines(store, lambda sent: encode({**request, **sent}), wait_s)
+    return line if isinstance(line, Refusal) else _result(line)
+
+
+def _result(line: bytes) -> dict[str, Any] | Refusal:
+    message = decode(line)
+    if isinstance(message, Refusal):
+        return message
+    error, result = message.get("error"), message.get("result")
+    if isinstance(error, dict):
+        fields: Mapping[str, Any] = error
+        return Refusal(str(fields.get("code")), str(fields.get("message")))
+    if not isinstance(result, dict):
+        return Refusal("malformed", "the answer holds neither a result nor an error")
+    return result
+
+
+def _exchange_lines(
+    store: str | Path, write: Callable[[dict[str, Any]], bytes], wait_s: float
+) -> bytes | Refusal:
+    """Send the line that is written of version, settings and store; return the one that answers."""
     if not HAS_SERVERS:
         return Refusal("absent", "no server runs on this system")
     until = time.monotonic() + wait_s
@@ -306,10 +330,10 @@ def exchange(
         if fault is not None:
             return Refusal("foreign_directory", fault)
         sent = {"version": __version__, "settings": settings_in_force()}
-        line = encode({**request, **sent, "store": os.path.realpath(store)})
+        line = write({**sent, "store": os.path.realpath(store)})
         if len(line) > MAX_REQUEST_BYTES:
             return Refusal("too_large", f"the request has {len(line):,} bytes")
-        message = _send(path, line, until)
+        return _send(path, line, until)
     except FileNotFoundError:
         return Refusal("absent", "no server runs for this store")
     except ConnectionRefusedError:
@@ -318,24 +342,14 @@ def exchange(
         return Refusal("timeout", f"the server did not answer within {wait_s:.2f} s")
     except (OSError, ValueError, TypeError) as error:
         return Refusal("broken", f"the exchange broke off: {type(error).__name__}")
-    return message if isinstance(message, Refusal) else _result(message)
 
 
-def _result(message: Mapping[str, Any]) -> dict[str, Any] | Refusal:
-    error, result = message.get("error"), message.get("result")
-    if isinstance(error, dict):
-        fields: Mapping[str, Any] = error
-        return Refusal(str(fields.get("code")), str(fields.get("message")))
-    if not isinstance(result, dict):
-        return Refusal("malformed", "the answer holds neither a result nor an error")
-    return result
-
-
-def _send(path: str, line: bytes, until: float) -> dict[str, Any] | Refusal:
+def _send(path: str, line: bytes, until: float) -> bytes | Refusal:
     """Exchange one line over a connection; an `OSError` where it cannot be made or breaks."""
-    import socket  # not where no server runs: it takes as long as all else here
+    import _socket  # not where no server runs; `socket` around it takes longer than the exchange
 
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+    connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
         connection.settimeout(_CONNECT_TIMEOUT_S)
         connection.connect(path)
         if peer_uid(connection) not in (None, _user_id()):
@@ -345,8 +359,9 @@ def _send(path: str, line: bytes, until: float) -> dict[str, Any] | Refusal:
             connection.sendall(line)
         except BrokenPipeError:
             pass  # a server that is full answers before it has read: its answer says so
-        received = read_line(connection, MAX_RESPONSE_BYTES, until)
-    return received if isinstance(received, Refusal) else decode(received)
+        return read_line(connection, MAX_RESPONSE_BYTES, until)
+    finally:
+        connection.close()
 
 
 # Not worth a note: no server was started; the recall itself refuses such arguments too.
@@ -364,7 +379,7 @@ def note_fallback(store: str | Path, refusal: Refusal) -> None:
     try:
         directory, name = locate_server(store)
         if directory_fault(directory) is None:
-            note = {**refusal._asdict(), "at_s": time.time()}
+            note = {**vars(refusal), "at_s": time.time()}
             replace_json(Path(directory, f"{name}.fallback"), note)
     except (OSError, ValueError):
         pass
@@ -392,31 +407,44 @@ _DEADLINE_VARIABLE, _DEADLINE_MS = "NOCTUARY_HOOK_DEADLINE_MS", 250.0  # hook.de
 
 def ask_hook(agent: str, store: str | None, raw: bytes, started_s: float) -> bytes | None:
     """Return the line that the store's server prints for an event; None where it answers none."""
-    # Only events that wait for memories; the others are faster in this process.
+    # Only events that wait for memories; the others are faster in this process. The server parses
+    # the event and says which it is: to load `json` would double what this process does.
     try:
-        event: Any = json.loads(raw)
-        if not isinstance(event, dict) or event.get("hook_event_name") not in TELLING:
-            return None
-        found = find_store(store)
+        found = find_store(store) if any(name.encode() in raw for name in TELLING) else None
         if found is None:
             return None
         # The settings file is not read here: its longer deadline counts only without a server.
         deadline_ms = float(os.environ.get(_DEADLINE_VARIABLE) or _DEADLINE_MS)
         wait_s = min(deadline_ms / 1000, CLIENT_WAIT_S) + _GRACE_S
-        request = {"op": "hook", "agent": agent, "event": event, "started_s": started_s}
-        request["give_up_at"] = started_s + wait_s
-        answer = exchange(found[0], request, wait_s=started_s + wait_s - time.monotonic())
+        request = {"noctuary": PROTOCOL, "op": "hook", "agent": agent, "event": raw.decode()}
+        request |= {"started_s": started_s, "give_up_at": started_s + wait_s}
+        line = _exchange_lines(
+            found[0],
+            lambda sent: f"{as_json({**request, **sent})}\n".encode("utf-8", "surrogatepass"),
+            started_s + wait_s - time.monotonic(),
+        )
     except Exception:
         return None
+    if isinstance(line, bytes) and line.startswith(_RESULT) and line.endswith(b"}"):
+        said = line[len(_RESULT) : -1]
+        return b"" if said == b"{}" else said + b"\n"
+    answer = line if isinstance(line, Refusal) else _result(line)
     if isinstance(answer, Refusal):
         note_fallback(found[0], answer)
-        return None
-    return as_line(answer)
+    return None
 
 
-def as_line(answer: Mapping[str, Any]) -> bytes:
-    """Return the line that a hook prints, b"" for none."""
-    return json.dumps(answer).encode("ascii") + b"\n" if answer else b""
+_RESULT = b'{"noctuary":%d,"result":' % PROTOCOL  # how `encode` begins an answer
+_ESCAPES = {34: '\\"', 92: r"\\", **{code: f"\\u{code:04x}" for code in range(32)}}
+
+
+def as_json(value: str | float | Mapping[str, Any]) -> str:
+    """Return a text, a finite number or an object of them as JSON."""
+    if isinstance(value, str):
+        return f'"{value.translate(_ESCAPES)}"'
+    if isinstance(value, int | float):
+        return repr(value)
+    return f"{{{','.join(f'{as_json(name)}:{as_json(v)}' for name, v in value.items())}}}"
 
 
 def keep_standard_handles() -> None:

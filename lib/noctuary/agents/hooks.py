@@ -11,6 +11,7 @@ Everything beyond the standard library is imported where it is used: most events
 """
 
 # Not `from __future__ import annotations`: NamedTuple compiles each annotation that is a text.
+import json
 import math
 import os
 import re
@@ -30,7 +31,6 @@ from noctuary.agents.client import (
     PROMPT,
     SESSION_START,
     TELLING,
-    as_line,
     find_store,
     plain_home,
 )
@@ -781,7 +781,8 @@ def answer(raw: bytes, process: HookProcess) -> bytes:
         value: Any = parse_json(raw)
     except ValueError:
         return b""
-    return as_line(handle(value, process))
+    said = handle(value, process)
+    return json.dumps(said, separators=(",", ":")).encode("ascii") + b"\n" if said else b""
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from noctuary.agents.client import (
     AGENTS,
     MAX_REQUEST_BYTES,
     REQUEST_DEADLINE_S,
+    TELLING,
     Refusal,
     decode,
     directory_fault,
@@ -26,9 +27,10 @@ from noctuary.agents.client import (
     read_line,
     settings_in_force,
 )
-from noctuary.agents.hooks import Failure, HookProcess, environment_home, handle
+from noctuary.agents.hooks import Failure, HookProcess, environment_home, handle, parse_event
 from noctuary.agents.state import read_json, read_row
 from noctuary.core.errors import EncoderError, StoreError
+from noctuary.core.foreign_json import parse_json
 from noctuary.core.settings import HookSettings
 from noctuary.recall.api import find_serving, recall
 from noctuary.recall.inputs import warm_up as open_encoder
@@ -46,6 +48,7 @@ _FIELDS: Mapping[str, Any] = {
     **dict.fromkeys(("explain", "candidate_trace", "dry_run", "person"), bool),
 }  # fmt: skip
 """The arguments of a recall by name, with their types."""
+_RECORD_AFTER_S = 0.01  # by then the answer has gone
 _ENVELOPE = frozenset({"noctuary", "op", "version", "settings", "store", "give_up_at"})
 
 
@@ -89,16 +92,23 @@ def _answer_event(
     store: Path, request: Mapping[str, Any], left_ms: float
 ) -> dict[str, Any] | Refusal:
     """Return the output of a hook; its state between events is written by this process."""
-    agent, started_s = request.get("agent"), request.get("started_s")
-    if agent not in AGENTS or not isinstance(started_s, int | float):
-        return Refusal("malformed", "expected an agent and when its hook started")
+    agent, started_s, sent = (request.get(name) for name in ("agent", "started_s", "event"))
+    if agent not in AGENTS or not isinstance(started_s, int | float) or not isinstance(sent, str):
+        return Refusal("malformed", "expected an agent, its event and when its hook started")
+    try:
+        event: Any = parse_json(sent)
+    except ValueError:
+        event = None
+    if parse_event(event).name not in TELLING:
+        return Refusal("invalid", "this server answers only events that wait for memories")
     settings, faults = current_settings()
     if faults:
         return Refusal("invalid", "the settings have faults: the hook itself says which")
     process = _ServedHook(agent, store, started_s, settings.hook)
     process.give_up_s = time.monotonic() + left_ms / 1000
-    answer = handle(request.get("event"), process)
-    process.record_injection()
+    answer = handle(event, process)
+    if process.unrecorded is not None:  # hashing takes some ms, which the prompt need not wait for
+        threading.Timer(_RECORD_AFTER_S, process.record_injection).start()
     return answer
 
 
@@ -351,7 +361,7 @@ def _send(connection: socket.socket, response: bytes, until: float) -> None:
 
 def _encoded(answer: dict[str, Any] | Refusal) -> bytes:
     if isinstance(answer, Refusal):
-        return encode({"error": answer._asdict()})
+        return encode({"error": vars(answer)})
     return encode({"result": answer})
 
 

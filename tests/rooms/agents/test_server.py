@@ -112,10 +112,10 @@ def test_the_socket_of_a_dead_server_is_replaced(tmp_path: Path, start: StartSer
 
 
 BAD_REQUESTS = [
-    (b"", "half"), (b'{"noctuary": 1, "op": "recall"', "half"), (b"\n", "malformed"),
+    (b"", "half"), (b'{"noctuary": 2, "op": "recall"', "half"), (b"\n", "malformed"),
     (b"GET / HTTP/1.1\r\n\r\n", "malformed"), (b"\x00\xff\n", "malformed"),
     (b"[" * 50_000 + b"\n", "malformed"), (b'{"noctuary": 7, "op": "recall"}\n', "protocol"),
-    (b'{"noctuary": 1}\n', "malformed"), (b'{"noctuary": 1, "op": ["recall"]}\n', "malformed"),
+    (b'{"noctuary": 2}\n', "malformed"), (b'{"noctuary": 2, "op": ["recall"]}\n', "malformed"),
     (b'"' + b"x" * MAX_REQUEST_BYTES + b'"\n', "too_large"),
 ]  # fmt: skip
 

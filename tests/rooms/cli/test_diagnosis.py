@@ -313,7 +313,7 @@ def running(plain_store: Store) -> Iterator[Server]:
 
 
 def write_note(place: Place, seconds_ago: float) -> None:
-    note = Refusal("busy", "every thread is taken")._asdict()
+    note = vars(Refusal("busy", "every thread is taken"))
     place.fallback.write_text(json.dumps({**note, "at_s": time.time() - seconds_ago}))
 
 
