@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 MEMORY_VECTORS = Stage("memory_vectors", "2", (VECTORS,))
 QUERY_ENCODER = Stage("query_encoder", "2")
-VECTOR_TIERS = Stage("vector_tiers", "2")
+VECTOR_TIERS = Stage("vector_tiers", "3")
 # Within vector_tiers, which runs on every night: what needs no look at the tables is kept.
 EXIT_THRESHOLDS = Stage("exit_thresholds", "1")
 
@@ -392,7 +392,7 @@ _TIER_CHECKS = {
         "faults",
         "Every tier row has its memory, and every memory its tier row.",
     ),
-    "no_tier_has_unindexed_rows": ("unindexed_rows", "Every index covers every row."),
+    "every_index_covers_its_rows": ("index_gaps", "No index misses many rows of its tier."),
 }
 
 

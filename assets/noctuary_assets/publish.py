@@ -137,7 +137,7 @@ def gate_context(night: Night, drops: DropReport) -> GateContext:
         },
         tier_rows=tiers["rows"],
         tier_faults=tiers["faults"],
-        unindexed_rows=tiers["unindexed_rows"],
+        index_gaps=tiers["index_gaps"],
         encoder_digest=night.encoder.fingerprint.digest,
         preserve_threshold=night.settings.compaction.preserve_threshold,
         encode=partial(embed_again, night),

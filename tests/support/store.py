@@ -223,7 +223,7 @@ def gate_context(
         },
         tier_rows=tiers,
         tier_faults=dict.fromkeys(tiers, 0),
-        unindexed_rows=dict.fromkeys(tiers, 0),
+        index_gaps=dict.fromkeys(tiers, 0),
         encoder_digest=None if encoder is None else encoder.fingerprint.digest,
         preserve_threshold=0.65,
         encode=encode,

@@ -88,6 +88,10 @@ CODES_FROM_DIMS = 256
 at 384 and 256 dimensions 1.00 with 2 bits in a sixteenth of the bytes; at 64 dimensions .85 with 1
 bit, so that shorter tiers keep a byte a dimension (IVF_SQ, 1.00)."""
 
+UNINDEXED_SHARE = 0.01
+"""Most rows of a tier that its index may miss: a search scans them beside it. Adding one row to an
+index writes the whole index again, so that a night with few new rows leaves them out."""
+
 CODE_BITS = 2  # of a dimension's code: 1 finds .95 of the true ten at 384 dimensions, 2 all
 EXACT = "exact"
 _MULTIPLE = 8  # dimensions that RaBitQ codes fill whole bytes with
@@ -103,9 +107,12 @@ def index_spec(dim: int, rows: int) -> IndexSpec:
 
 
 def settle_index(
-    table: LanceTable, dim: int, runner: Runner, *, changed: bool, least: int, keep: timedelta
+    table: LanceTable, dim: int, runner: Runner, *, stale: bool, least: int, keep: timedelta
 ) -> tuple[str, int]:
-    """Bring a tier's index, used from `least` rows on, up to date; return it and rows it misses."""
+    """Bring a tier's index, used from `least` rows on, up to date; return it and rows it misses.
+
+    `stale`: rows were replaced or removed, whose bytes lie there until the table is compacted.
+    """
     rows = table.count_rows()
     spec = index_spec(dim, max(rows, 1))
     held = table.list_indices()
@@ -115,10 +122,13 @@ def settle_index(
             table.drop_index(index.name)
         if wanted:
             runner.build_index(table, spec)
-    if changed or any(index.num_unindexed_rows for index in table.list_indices()):
+    if stale or _unindexed(table) > rows * UNINDEXED_SHARE:
         runner.compact(table, keep)
-    held = table.list_indices()
-    return (_kind(held[0]) if held else EXACT), sum(int(i.num_unindexed_rows) for i in held)
+    return (wanted or [EXACT])[0], _unindexed(table)
+
+
+def _unindexed(table: LanceTable) -> int:
+    return sum(int(index.num_unindexed_rows) for index in table.list_indices())
 
 
 def _kind(index: Any) -> str:
@@ -156,6 +166,11 @@ class TierState:
     unindexed_rows: int
     reason: str  # why it was created or rebuilt, and why it has no index
 
+    @property
+    def index_gap(self) -> int:
+        """Rows that the index misses where they are too many, else 0."""
+        return self.unindexed_rows if self.unindexed_rows > self.rows * UNINDEXED_SHARE else 0
+
 
 @dataclass(frozen=True, slots=True)
 class TierReport:
@@ -170,7 +185,7 @@ class TierReport:
             "rows": "rows",
             "dims": "dim",
             "index": "index",
-            "unindexed_rows": "unindexed_rows",
+            "index_gaps": "index_gap",
         }
         return {
             name: {t.name: getattr(t, field) for t in self.tiers} for name, field in asked.items()
@@ -312,8 +327,12 @@ def _sync_tier(tier: _Tier, runner: Runner, index_min_rows: int, keep: timedelta
             table = _create(tier)
         elif action == "synced":
             _apply(table, tier, changes)
+        # Without an index, which bounds how many come, added rows are merged on every night.
+        stale = action == "synced" and (
+            bool(changes.updated or changes.deleted_ids) or tier.keys.height < index_min_rows
+        )
         index, unindexed = settle_index(
-            table, tier.dim, runner, changed=action == "synced", least=index_min_rows, keep=keep
+            table, tier.dim, runner, stale=stale, least=index_min_rows, keep=keep
         )
     exact = f"{tier.keys.height} rows are scanned exactly, an index starts at {index_min_rows}"
     return TierState(

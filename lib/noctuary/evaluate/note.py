@@ -46,7 +46,7 @@ _REMEDIES = {
         "flag or remove these rows in the source and run the night again"
     ),
     "every_tier_row_has_its_memory": "remove the store's lance directory and run the night again",
-    "no_tier_row_is_unindexed": "remove the store's lance directory and run the night again",
+    "every_index_covers_its_tier": "remove the store's lance directory and run the night again",
 }
 """Remedies for a failed check, if running the night again is not enough (docs/gates.md)."""
 

@@ -233,6 +233,21 @@ def test_a_large_tier_gets_an_index_that_covers_every_row(store: TierStore) -> N
     np.testing.assert_allclose([h.cosine for h in hits], cosines, atol=1e-5)
     again = store.sync(index_min_rows=ROWS)
     assert [t.version for t in again.tiers] == [t.version for t in report.tiers]
+
+
+def test_a_few_new_rows_are_found_beside_the_index(store: TierStore) -> None:
+    before = {t.name: t.version for t in store.sync(index_min_rows=ROWS).tiers}
+    store.ids.append("new")
+    store.hashes.append("new")
+    store.vectors = np.vstack([store.vectors, clustered(1, seed=9)])
+    report = store.sync(index_min_rows=ROWS)
+    assert {(t.index, t.unindexed_rows, t.index_gap) for t in report.tiers} == {("IVF_SQ", 1, 0)}
+    assert {t.name: t.version - 1 for t in report.tiers} == before, "nothing else was written"
+    hits = search_tier(store.home, DIM, rotate(store.vectors[-1], store.rotation), 1)
+    assert hits[0].memory_id == "new"
+    # An edited row leaves its old bytes, which go, and with them the rows beside the index.
+    store.hashes[0] = "edited"
+    assert {t.unindexed_rows for t in store.sync(index_min_rows=ROWS).tiers} == {0}
     assert {t.index for t in store.sync().tiers} == {"exact"}
 
 

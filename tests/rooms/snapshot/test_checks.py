@@ -113,7 +113,7 @@ UNIT = "every_vector_is_finite_and_unit"
 SHORT_TIER = "every_short_tier_row_is_its_memorys_prefix"
 ENCODER = "one_encoder_made_every_vector"
 TIERS = "every_tier_row_has_its_memory"
-INDEXED = "no_tier_row_is_unindexed"
+INDEXED = "every_index_covers_its_tier"
 POSTINGS = "every_posting_has_its_memory"
 
 
@@ -126,7 +126,7 @@ BAD_NIGHTS: dict[str, tuple[str, dict[str, Any]]] = {
     "there is no configured model": (ENCODER, {"encoder_digest": None}),
     "a tier row is missing": (TIERS, {"tier_rows": {"64": 14, "full": 13}}),
     "a tier row has no memory": (TIERS, {"tier_faults": {"full": 1}}),
-    "a tier row is unindexed": (INDEXED, {"unindexed_rows": {"64": 0, "full": 1}}),
+    "a tier row is unindexed": (INDEXED, {"index_gaps": {"64": 0, "full": 1}}),
     "recall got worse": (DROP_CHECK, {"drops": DropReport((LOSS,), tested=4, queries=60)}),
     "summaries must preserve more than they do": (PRESERVED, {"preserve_threshold": 1.01}),
 }
