@@ -192,6 +192,8 @@ Asked = Callable[[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]], NDAr
 # How much an edge that the question asks for sets the others of its seed back: a film leads to its
 # director, its actors and its sequel alike. More silences edges whose text says it in other words.
 ASKED_WEIGHT = 2.0
+# Of seeds and targets of edges (E,): how much may arrive, 0 from a seed that the query only found.
+Room = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]
 
 
 def walk(
@@ -202,6 +204,7 @@ def walk(
     mask: NDArray[np.bool_] | None = None,
     *,
     asked: Asked | None = None,
+    room: Room | None = None,
     as_of_us: int | None = None,
     seed_count: int = SEED_COUNT,
     eta: float = ETA,
@@ -209,9 +212,9 @@ def walk(
     """Push the scores of the best seeds along their out-edges once; keep the best arrival each.
 
     An arrival is eta * seed score * rank**-0.5 * relation weight * edge weight /
-    (1 + in-degree)**0.25, with `asked` times `asked_share`. Equal arrivals: the better-ranked seed,
-    then the smaller relation code and edge index win. A target may be a seed itself. With
-    `as_of_us`, edges that held then.
+    (1 + in-degree)**0.25, with `asked` times `asked_share`, with `room` also `undamped`. Equal
+    arrivals: the better-ranked seed, then the smaller relation code and edge index win. A target
+    may be a seed itself. With `as_of_us`, edges that held then.
     """
     by_code = _weights_by_code(relation_weights, eta)
     seeds, pushes = _pushes(seed_positions, seed_scores, mask, seed_count)
@@ -228,6 +231,9 @@ def walk(
         spans = arrays.evidence_starts[edges], arrays.evidence_ends[edges]
         beside = asked(seeds[owners], *spans)
         arrivals *= asked_share(owners, beside)
+        if room is not None and beside.any():
+            limits = room(seeds[owners], arrays.targets[edges].astype(np.int64))
+            arrivals = undamped(arrivals, damping, beside, limits)
     # Edges lie in the order of their seeds: of equal arrivals the better seed's is the first.
     best = _best_arrivals(arrays.targets[edges].astype(np.int64), arrivals)
     edges = edges[best]
@@ -252,6 +258,20 @@ def asked_share(owners: NDArray[np.int64], beside: NDArray[np.float64]) -> NDArr
     np.maximum.at(most, owners, beside)
     ranks = (owners + 1.0) ** (RANK_DISCOUNT_POWER * beside)
     return ranks * (1.0 + ASKED_WEIGHT * beside) / (1.0 + ASKED_WEIGHT * most[owners])
+
+
+def undamped(
+    arrivals: NDArray[np.float64],
+    damping: NDArray[np.float64],
+    beside: NDArray[np.float64],
+    room: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return max(x, min(x / d**a, room)) per edge: what is asked for is damped by d**(1 - a).
+
+    A director of many films is no less the director of this one. So the many mentions of a target
+    count less the more an edge is asked for, as far as nothing passes the seed.
+    """
+    return np.maximum(arrivals, np.minimum(arrivals * damping**-beside, room))
 
 
 class QueryWords(NamedTuple):

@@ -28,6 +28,7 @@ from noctuary.graph.walk import (
     GraphArrays,
     Named,
     QueryWords,
+    Room,
     Walk,
     bridge,
     name_subjects,
@@ -475,6 +476,11 @@ def are_akin(one: str, other: str) -> bool:
     return one.startswith(other) or other.startswith(one)
 
 
+# How far an edge that is asked for may bring its target towards a seed that the query names. More
+# puts the answer's memory level with the one that is named.
+SEED_SHARE = 0.8
+
+
 class GraphLeg(NamedTuple):
     """Adds the graph of one snapshot to rankings within one scope."""
 
@@ -543,6 +549,7 @@ class GraphLeg(NamedTuple):
     ) -> Walk:
         """Walk from the best hits and from memories of no session that the query names."""
         graph, seeds, scores = self.graph, pool, fused
+        room: Room | None = None
         sessions = graph.sessions.codes
         alone = sessions[named.positions] < 0
         if alone.any():
@@ -550,11 +557,21 @@ class GraphLeg(NamedTuple):
             arriving = np.zeros(seeds.size)
             arriving[np.searchsorted(seeds, named.positions[alone])] = named.scores[alone]
             # Undivided: a query that names something pushes its hits no less than another.
-            scores = np.minimum(1.0, fuse_at(seeds) + self.weight * arriving)
+            totals = fuse_at(seeds) + self.weight * arriving
+            scores = np.minimum(1.0, totals)
+
+            def room_below(froms: Positions, targets: Positions) -> Scores:
+                """Return how much may arrive at targets of seeds that the query names, else 0."""
+                everyone, at = pool_candidates([seeds, targets]), np.searchsorted(seeds, froms)
+                base = fuse_at(everyone)[np.searchsorted(everyone, targets)]
+                return (arriving[at] > 0.0) * SEED_SHARE * (totals[at] - base) / self.weight
+
+            room = room_below
         asked = partial(graph.asked_beside, query, links)
         walked = walk(
-            seeds, scores, graph.edges, mask=self.mask, asked=asked, as_of_us=self.as_of_us
-        )
+            seeds, scores, graph.edges, mask=self.mask, asked=asked, room=room,
+            as_of_us=self.as_of_us,
+        )  # fmt: skip
         words = partial(graph.words_of, query)
         return walked.beside(
             bridge(seeds, scores, graph.rare, graph.mentions, words, sessions, self.mask)

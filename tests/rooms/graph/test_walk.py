@@ -23,6 +23,7 @@ from noctuary.graph.walk import (
     asked_share,
     name_subjects,
     subjects_of,
+    undamped,
     walk,
 )
 
@@ -261,3 +262,24 @@ def test_no_edge_is_pushed_more_than_the_best_seed_pushes(edges: list[tuple[int,
     best = beside == np.array([beside[owners == owner].max() for owner in owners])
     assert (shares[best] >= 1.0 - 1e-12).all()
     assert (asked_share(owners, np.zeros(owners.size)) == 1.0).all()
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0.0, 1.0), st.floats(0.1, 1.0), st.floats(0.0, 1.0), st.floats(0.0, 2)),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_an_edge_loses_nothing_by_being_asked_for_and_gains_as_far_as_there_is_room(
+    edges: list[tuple[float, float, float, float]],
+) -> None:
+    arrivals, damping, beside, room = np.array(edges).T
+    found = undamped(arrivals, damping, beside, room)
+    assert (found >= arrivals).all()
+    assert (found <= np.maximum(arrivals, room)).all()
+    assert (found <= arrivals / damping * (1 + 1e-12)).all()
+    assert (undamped(arrivals, damping, np.zeros_like(beside), room) == arrivals).all()
+    assert (undamped(arrivals, damping, beside, np.zeros_like(room)) == arrivals).all()
+    free = undamped(arrivals, damping, np.ones_like(beside), np.full_like(room, np.inf))
+    np.testing.assert_allclose(free, arrivals / damping)

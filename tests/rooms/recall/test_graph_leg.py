@@ -26,6 +26,7 @@ from noctuary.graph.sessions import (
 from noctuary.graph.walk import NAMED_WEIGHT, RELATIONS, Named, Walk
 from noctuary.recall.legs import (
     NO_CONCEPT,
+    SEED_SHARE,
     GraphPath,
     GraphRanking,
     are_akin,
@@ -91,6 +92,26 @@ def test_the_order_in_which_a_query_names_things_does_not_matter() -> None:
     for query in ("pump, Garden, Orbit project", "Garden pump Garden, Orbit project and garden"):
         assert asked.scores(query) == pytest.approx(expected)
     assert expected[9] > expected[11] > 0.0
+
+
+@pytest.mark.parametrize(("seed", "base"), [(9, 0.0), (9, 0.3), (10, 0.3)])
+def test_only_what_is_asked_of_a_named_memory_is_not_damped(seed: int, base: float) -> None:
+    text = "Orbit project, directed by Ada Moss"
+    reader = hand_reader((seed, 12), texts={seed: text, 8: "a director"})
+    reader.graph_edges = reader.graph_edges._replace(
+        evidence_starts=np.array([text.index("Ada")], dtype=np.int32),
+        evidence_ends=np.array([len(text)], dtype=np.int32),
+        in_degrees=np.array([200], dtype=np.int32),
+    )
+    asked = AskedLeg(reader, {seed: 0.4, 12: base})
+    ranking = asked.found("director of Orbit project")
+    # The query names 9, which gains half of NAMED_WEIGHT; 10 is only found.
+    pushed = 0.4 + NAMED_WEIGHT * 0.5 if seed == 9 else 0.4
+    damped = pushed * 201**-0.25
+    room = SEED_SHARE * (pushed - base) if seed == 9 else 0.0
+    assert damped < pushed
+    assert ranking.walked.scores.tolist() == pytest.approx([max(damped, min(pushed, room))])
+    assert room == 0.0 or damped < room < pushed - base
 
 
 def test_the_moment_is_handed_to_the_walk() -> None:
