@@ -41,7 +41,7 @@ from noctuary_assets.ingest import CORPUS, load_report, read_at_us
 from noctuary_assets.night import CLUSTERS, MEMORIES, VECTORS, Night
 from noctuary_assets.reporting import stage_asset
 
-SERVING_PACK = Stage("serving_pack", "6")
+SERVING_PACK = Stage("serving_pack", "7")
 
 PACKED = (CORPUS, MEMORY_VECTORS, LEXICAL_INDEX, CONCEPT_GRAPH, TURN_CLUSTERS, SUMMARY_TABLE)
 

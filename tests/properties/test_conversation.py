@@ -32,7 +32,8 @@ class World(NamedTuple):
 
     Attributes:
         sessions: Members of every session, in order.
-        turns, speakers, wings, shown, base, like: By position.
+        turns: By position, 0 or 1 + the percentage of a turn that asks.
+        speakers, wings, shown, base, like: By position.
         terms: By term, the score of every position that holds it.
         near: Words near to a term, given by its index, as `terms` has them.
         pool: Candidates, all shown.
@@ -40,7 +41,7 @@ class World(NamedTuple):
     """
 
     sessions: list[list[int]]
-    turns: list[bool]
+    turns: list[int]
     speakers: list[int]
     wings: list[int]
     shown: list[bool]
@@ -72,7 +73,7 @@ def worlds(draw: st.DrawFn) -> World:
     near = st.lists(st.tuples(st.integers(0, len(terms) - 1), scores), max_size=3)
     return World(
         sessions=sessions,
-        turns=draw(flags),
+        turns=draw(st.lists(st.sampled_from([0, 1, 34, 101]), min_size=n, max_size=n)),
         speakers=draw(few),
         wings=draw(few),
         shown=shown,
@@ -189,6 +190,7 @@ class Twin:
                 result[p] += c.BEFORE_WEIGHT * (more[p] - least)
                 result[p] += c.SPEAKER_WEIGHT if p in said else 0.0
                 result[p] += c.COMPANY_WEIGHT if world.wings[p] in rooms else 0.0
+                result[p] -= c.ASKING_WEIGHT * (world.turns[p] - 1) / 100
         return result
 
 
@@ -278,7 +280,7 @@ def test_members_are_distinct_visible_and_aligned_with_their_sessions(world: Wor
         return
     assert talk.members.tolist() == [p for session in active for p in session]
     assert talk.owners.tolist() == [i for i, session in enumerate(active) for _ in session]
-    assert talk.is_turn.tolist() == [world.turns[p] for p in talk.members.tolist()]
+    assert talk.is_turn.tolist() == [world.turns[p] > 0 for p in talk.members.tolist()]
     assert talk.left_out == 0
 
 

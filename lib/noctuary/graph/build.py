@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +41,7 @@ from noctuary.graph.walk import (
     RareConcepts,
 )
 from noctuary.sources.corpus import MEMORIES_FILE, arrow_schema, column_batches, take_columns
+from noctuary.text.marks import asking_share
 from noctuary.work.content import KEY, ContentStore, Filled, as_rows, fill
 from noctuary.work.shards import RecordBatch, Runner, arrow_compute
 
@@ -333,7 +333,12 @@ def build_sessions(
     key, n = ["user", "wing", "session_id"], len(records)
     names = [*key, "created_at_us", "is_turn"]
     none = arrow_schema(MEMORIES_FILE).empty_table().select(names)
-    rows = pl.concat(map(pl.DataFrame, chain([none], column_batches(records, names))))
+    frames, turns = [pl.DataFrame(none)], list[int]()
+    for batch in column_batches(records, [*names, "content"]):
+        frames.append(pl.DataFrame(batch.select(names)))
+        said = zip(batch["is_turn"].to_pylist(), batch["content"].to_pylist(), strict=True)
+        turns += [1 + round(100 * asking_share(text)) if is_turn else 0 for is_turn, text in said]
+    rows = pl.concat(frames)
     told = (
         rows.select(pl.col("user", "wing").fill_null(""), "session_id", "created_at_us")
         .with_row_index("position")
@@ -352,7 +357,7 @@ def build_sessions(
         places=places,
         order=order.astype(np.int32),
         indptr=np.concatenate(([0], np.cumsum(groups["len"].to_numpy()))).astype(np.int64),
-        turns=rows["is_turn"].to_numpy().astype(np.int8),
+        turns=np.array(turns, dtype=np.int8),
         speakers=spoken,
     )
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from noctuary.graph.fold import Link, Name, NameTable, link_query
 from noctuary.graph.sessions import (
+    ASKING_WEIGHT,
     BEFORE_WEIGHT,
     COMPANY_WEIGHT,
     CONTEXT_WEIGHT,
@@ -615,7 +616,8 @@ NO_CONCEPT = -1
 class GraphPath(NamedTuple):
     """How the graph reached one memory: seed -> relation -> concept -> memory."""
 
-    score: float  # everything that was added, before weight and scaling, > 0
+    # Everything that was added, before weight and scaling; a turn that asks may lose.
+    score: float
     seed: int | None  # the memory that the strongest part came from; None: from the query
     relation: str  # of the strongest part
     concept: int  # ordinal of the concept on the way, NO_CONCEPT where it is the session
@@ -643,7 +645,7 @@ _Part = tuple[float, str, int | None, int, tuple[int, ...]]
 
 def path_of(ranking: GraphRanking, position: int) -> GraphPath | None:
     """Return the path to a memory, or None where the graph added nothing to it."""
-    parts = [part for part in _parts(ranking, position) if part[0] > 0.0]
+    parts = [part for part in _parts(ranking, position) if part[0] != 0.0]
     if not parts:
         return None
     _, relation, seed, concept, evidence = max(parts, key=lambda part: part[0])
@@ -686,6 +688,7 @@ def _heard(ranking: GraphRanking, talk: Talk, place: int) -> Iterator[_Part]:
     yield SESSION_WEIGHT * float(base.max()), "in_session", origin, NO_CONCEPT, (best,)
     yield SPEAKER_WEIGHT * said, "said_by", None, speaker, itself
     yield COMPANY_WEIGHT * company, "in_company_of", None, NO_CONCEPT, itself
+    yield -ASKING_WEIGHT * float(talk.asking[place]), "asks", None, NO_CONCEPT, itself
     yield CONTEXT_WEIGHT * own, "own_words", None, NO_CONCEPT, itself
     lent = BEFORE_WEIGHT * float(talk.before[place])
     if place == same.start or not talk.is_turn[place - 1]:

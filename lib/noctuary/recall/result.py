@@ -156,7 +156,8 @@ class LegHit(NamedTuple):
 class GraphHit(NamedTuple):
     """How the graph moved a memory: seed -> relation -> concept -> memory."""
 
-    score: float  # the amount added, before weight and scaling, > 0
+    # The amount added, before weight and scaling; a turn that asks may lose.
+    score: float
     seed_id: MemoryId | None  # where the strongest part came from; None for the query
     relation: str  # of the strongest part
     concept: str | None  # the concept on the way; None for structural relations

@@ -62,6 +62,15 @@ def ends_as_question(text: str) -> bool:
     return bool(last) and last in QUESTION_MARKS
 
 
+def asking_share(turn: str) -> float:
+    """Return which part of a turn's characters stands in sentences that ask, in [0, 1]."""
+    if not any(mark in turn for mark in QUESTION_MARKS):
+        return 0.0
+    sentences = re.split(SENTENCE_END, split_speaker(turn)[1].strip())
+    asking = sum(len(sentence) for sentence in sentences if ends_as_question(sentence))
+    return asking / (sum(map(len, sentences)) or 1)
+
+
 SCOPE_TAG_PREFIXES = ("wing:", "project:", "room:", "session:", "user:", "reach:")
 """Tags for the place of a memory. They are filters; indexed, they would make every memory of a
 wing match a query that names the wing, and a user's name would be findable by other users."""

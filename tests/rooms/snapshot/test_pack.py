@@ -46,6 +46,7 @@ from noctuary.snapshot.pack import (
 )
 from noctuary.sources.corpus import MEMORIES_FILE, RecordFile, column_batches, column_names
 from noctuary.sources.source import Share
+from noctuary.text.marks import asking_share
 from tests.support.damage import Edit, all_of, array, drop_array, sign, sql
 from tests.support.graph_objects import Concept, ConceptEdge, Graph, NameLink, to_graph, to_tables
 from tests.support.lean import write_encoder
@@ -440,7 +441,10 @@ def naive_sessions(records: list[MemoryRecord], speakers: dict[int, int]) -> Ses
         places=places,
         order=np.array(order, dtype=np.int32),
         indptr=np.cumsum([0, *map(len, kept)], dtype=np.int64),
-        turns=np.array([r.is_turn for r in records], dtype=np.int8),
+        turns=np.array(
+            [1 + round(100 * asking_share(r.content)) if r.is_turn else 0 for r in records],
+            dtype=np.int8,
+        ),
         speakers=spoken,
     )
 

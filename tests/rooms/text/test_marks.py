@@ -8,7 +8,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from noctuary.sources.injected import words_of
-from noctuary.text.marks import chars_per_token, estimate_tokens, unmarked, visible, visible_line
+from noctuary.text.marks import (
+    QUESTION_MARKS,
+    asking_share,
+    chars_per_token,
+    estimate_tokens,
+    unmarked,
+    visible,
+    visible_line,
+)
 from tests.support.terminal import BIDI, H
 
 HOSTILE = f"{H}\r\ud800{BIDI}"
@@ -80,3 +88,32 @@ def test_a_token_begun_counts_whole(text: str, tokens: int) -> None:
 def test_length_is_in_utf16_units_and_a_lone_surrogate_is_one() -> None:
     assert estimate_tokens("\U0001f600" * 4) == 2
     assert estimate_tokens("\ud800abc") == 1
+
+
+@pytest.mark.parametrize(
+    ("turn", "share"),
+    [
+        ("Ana: Where did you go?", 1.0),
+        ("Ana: Why?", 1.0),  # her name is no part of what she says
+        ("We went to the lake. Did you swim?", 13 / 33),
+        ("说完了。你去了吗？", 5 / 9),
+        ('She asked "why?" (twice) and left.', 0.0),
+        ("So the answer is 12.5?", 1.0),
+        ("We went to the lake.", 0.0),
+        ("", 0.0),
+        ("?", 1.0),
+    ],
+)
+def test_a_turn_asks_as_far_as_its_sentences_do(turn: str, share: float) -> None:
+    assert asking_share(turn) == pytest.approx(share)
+
+
+@given(TEXTS | st.text("a.!?？。: \n", max_size=30))
+def test_what_asks_is_a_part_of_the_turn(turn: str) -> None:
+    share = asking_share(turn)
+    assert 0.0 <= share <= 1.0
+    assert share == 0.0 or any(mark in turn for mark in QUESTION_MARKS)
+    assert (
+        turn.strip() == ""
+        or asking_share("".join(c for c in turn if c not in QUESTION_MARKS)) == 0.0
+    )
