@@ -189,9 +189,7 @@ def test_homes_that_merge_hold_the_same(
 
 def kept_turns(path: Path) -> dict[str, Any]:
     """Return whether each turn is marked, its wing and moment, and its texts."""
-    if not path.exists():
-        return {}
-    with closing(open_log(path, TURNS)) as db:
+    with closing(open_log(path, TURNS, or_empty=True)) as db:
         found = db.execute(
             "SELECT number, turn_id, is_sensitive, wing, at_us FROM turns"
         ).fetchall()

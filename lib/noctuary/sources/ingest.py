@@ -567,11 +567,9 @@ _AGENT_NAMES = {
 
 def find_unread_sessions(turns_path: Path) -> list[str]:
     """Return a sentence for each agent and version whose sessions are not understood."""
-    if not turns_path.is_file():
-        return []
     silent, strange = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     try:
-        with closing(open_log(turns_path, TURNS, wait_s=WAIT_S)) as db:
+        with closing(open_log(turns_path, TURNS, wait_s=WAIT_S, or_empty=True)) as db:
             contexts = [text for (text,) in db.execute("SELECT context FROM files")]
     except sqlite3.Error as error:
         raise unusable(turns_path, error) from None

@@ -101,7 +101,7 @@ class TranscriptSource(PinnedFile):
 
     def _connect(self) -> sqlite3.Connection:
         # A pipeline may open the source in one thread and read it in another.
-        return open_log(self._path, TURNS, wait_s=WAIT_S, check_same_thread=False)
+        return open_log(self._path, TURNS, wait_s=WAIT_S, or_empty=True, check_same_thread=False)
 
     def _damaged(self, error: sqlite3.Error) -> StoreError:
         return unusable(self._path, error)

@@ -28,6 +28,7 @@ from noctuary.sources import transcripts as lines_module
 from noctuary.sources.ingest import (
     NUMBER_BITS,
     capture_session,
+    find_unread_sessions,
     first_number,
     forget_sensitive,
     forget_turns,
@@ -383,6 +384,18 @@ def test_turns_that_cannot_be_used_are_a_fault_of_a_hook(file: Path, turns: Path
     assert "format 99" in capture_session(file, turns).faults[0]
     with pytest.raises(StoreError, match="format 99, expected 1"):
         holds_turns(turns)
+
+
+def test_a_file_that_a_killed_process_was_making_holds_no_turn_and_is_made_by_the_next(
+    file: Path, turns: Path
+) -> None:
+    turns.parent.mkdir()
+    with closing(sqlite3.connect(turns)) as db:
+        db.execute("PRAGMA journal_mode=WAL")  # the last step before the tables
+    assert not holds_turns(turns)
+    assert not find_unread_sessions(turns)
+    assert capture_session(file, turns).is_complete
+    assert holds_turns(turns)
 
 
 def test_a_writer_is_waited_for_within_a_deadline_a_reader_not(file: Path, turns: Path) -> None:
