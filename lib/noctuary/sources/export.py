@@ -390,7 +390,7 @@ def skip_clean(kept: ContentStore) -> Generator[Scan]:
         return reason
 
     yield scan
-    kept.replace(list(clean), [b""] * len(clean))
+    kept.replace(sorted(clean), [b""] * len(clean))
 
 
 def rules_digest() -> str:
